@@ -1,0 +1,67 @@
+//! Every legal range, once: its ends, its unit, and the phrase that errors use for it.
+
+use std::fmt::Display;
+
+use crate::error::{Error, Result};
+
+/// An inclusive range of integers with the name that errors use.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// What is bounded.
+    pub name: &'static str,
+    /// The least legal value.
+    pub min: i64,
+    /// The greatest legal value.
+    pub max: i64,
+}
+
+impl Range {
+    /// Whether `value` lies within.
+    #[must_use]
+    pub const fn contains(&self, value: i64) -> bool {
+        self.min <= value && value <= self.max
+    }
+
+    /// `value`, if it lies within.
+    ///
+    /// # Errors
+    ///
+    /// A value error that names the range.
+    pub fn check(&self, value: i64) -> Result<i64> {
+        if self.contains(value) { Ok(value) } else { Err(self.error(value)) }
+    }
+
+    /// The error for a value outside.
+    pub fn error(&self, got: impl Display) -> Error {
+        Error::value(self.name, format_args!("between {} and {}", self.min, self.max), got)
+    }
+}
+
+/// Buckets an octave, as a power of two.
+pub const SCALE: Range = Range { name: "scale", min: 0, max: 8 };
+/// The scale that is used unless another is asked for: an error of 0.542 %.
+pub const DEFAULT_SCALE: u8 = 6;
+/// How often one value may be recorded at once, and how much a sketch may count.
+pub const COUNT: Range = Range { name: "count", min: 0, max: i64::MAX };
+/// Tokens of one emission.
+pub const EMISSION_TOKENS: Range = Range { name: "tokens of an emission", min: 1, max: u32::MAX as i64 };
+/// Tokens of one request, prompt or output.
+pub const REQUEST_TOKENS: Range = Range { name: "tokens of a request", min: 0, max: 1 << 40 };
+/// Times, in nanoseconds.
+pub const TIME_NS: Range = Range { name: "time in ns", min: 0, max: i64::MAX };
+/// Widths of windows, in nanoseconds (up to a hundred days).
+pub const WIDTH_NS: Range = Range { name: "window width in ns", min: 60, max: 100 * DAY_NS };
+/// Limits of an SLO set, in nanoseconds.
+pub const LIMIT_NS: Range = Range { name: "SLO limit in ns", min: 1, max: i64::MAX };
+/// Label keys in one classification.
+pub const MAX_KEYS: usize = 8;
+/// Classes, the class `other` included.
+pub const MAX_CLASSES: usize = 256;
+/// Bins of a timeline.
+pub const MAX_TIMELINE_BINS: i64 = 10_000;
+/// Panes in a window's width.
+pub const PANES: i64 = 60;
+/// Bytes of an encoded sketch that a decoder looks at.
+pub const ENCODED_BYTES: usize = 128 << 10;
+/// A day: how far ahead of the newest time an event may lie.
+pub const DAY_NS: i64 = 86_400_000_000_000;

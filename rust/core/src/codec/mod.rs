@@ -1,0 +1,3 @@
+//! Sketches as bytes that others can read.
+
+pub mod otlp;

@@ -1,0 +1,116 @@
+//! Where a sketch keeps its counts: dense for what is written all the time, sparse for what is kept by the thousand.
+//!
+//! Both address the same slots (see [`Mapping`](super::mapping::Mapping)) and give the same answers.
+
+use std::ops::RangeInclusive;
+
+/// Counts by slot.
+pub trait Store: Clone + std::fmt::Debug {
+    /// A store of `slots` empty slots.
+    fn empty(slots: usize) -> Self;
+
+    /// Adds `n` to a slot.
+    fn add(&mut self, slot: usize, n: u64);
+
+    /// The count of a slot.
+    fn get(&self, slot: usize) -> u64;
+
+    /// Calls `visit` for each slot of `range` that is not empty, in ascending order, while it returns true.
+    fn visit(&self, range: RangeInclusive<usize>, visit: impl FnMut(usize, u64) -> bool);
+
+    /// The sum over `range`.
+    fn total(&self, range: RangeInclusive<usize>) -> u64 {
+        let mut total = 0;
+        self.visit(range, |_, n| {
+            total += n;
+            true
+        });
+        total
+    }
+
+    /// Adds all of `other`'s counts within `range`.
+    fn add_all(&mut self, other: &Self, range: RangeInclusive<usize>) {
+        other.visit(range, |slot, n| {
+            self.add(slot, n);
+            true
+        });
+    }
+}
+
+/// One count a slot: 8 bytes each, constant time.
+#[derive(Clone, Debug)]
+pub struct Dense {
+    pub(super) counts: Box<[u64]>,
+}
+
+impl Store for Dense {
+    fn empty(slots: usize) -> Self {
+        Self { counts: vec![0; slots].into_boxed_slice() }
+    }
+
+    #[inline]
+    fn add(&mut self, slot: usize, n: u64) {
+        self.counts[slot] += n;
+    }
+
+    #[inline]
+    fn get(&self, slot: usize) -> u64 {
+        self.counts[slot]
+    }
+
+    fn visit(&self, range: RangeInclusive<usize>, mut visit: impl FnMut(usize, u64) -> bool) {
+        let first = *range.start();
+        for (slot, &n) in self.counts[range].iter().enumerate() {
+            if n != 0 && !visit(first + slot, n) {
+                return;
+            }
+        }
+    }
+
+    fn total(&self, range: RangeInclusive<usize>) -> u64 {
+        self.counts[range].iter().sum()
+    }
+
+    fn add_all(&mut self, other: &Self, range: RangeInclusive<usize>) {
+        for (mine, theirs) in self.counts[range.clone()].iter_mut().zip(&other.counts[range]) {
+            *mine += theirs;
+        }
+    }
+}
+
+/// The slots that are not empty, sorted: about 10 bytes each, O(log n) to find one.
+#[derive(Clone, Debug)]
+pub struct Sparse {
+    slots: Vec<u16>,
+    counts: Vec<u64>,
+}
+
+impl Store for Sparse {
+    fn empty(_slots: usize) -> Self {
+        Self { slots: Vec::new(), counts: Vec::new() }
+    }
+
+    fn add(&mut self, slot: usize, n: u64) {
+        match self.slots.binary_search(&(slot as u16)) {
+            Ok(at) => self.counts[at] += n,
+            Err(_) if n == 0 => {}
+            Err(at) => {
+                self.slots.insert(at, slot as u16);
+                self.counts.insert(at, n);
+            }
+        }
+    }
+
+    fn get(&self, slot: usize) -> u64 {
+        self.slots.binary_search(&(slot as u16)).map_or(0, |at| self.counts[at])
+    }
+
+    fn visit(&self, range: RangeInclusive<usize>, mut visit: impl FnMut(usize, u64) -> bool) {
+        let first = self.slots.partition_point(|&slot| usize::from(slot) < *range.start());
+        for (&slot, &n) in self.slots[first..].iter().zip(&self.counts[first..]) {
+            if usize::from(slot) > *range.end() || !visit(usize::from(slot), n) {
+                return;
+            }
+        }
+    }
+}
