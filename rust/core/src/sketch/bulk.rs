@@ -180,7 +180,13 @@ fn record_block<T: Number, const SECONDS: bool>(
     }
     let counts = &mut *sketch.store.counts;
     for &slot in &slots {
-        counts[usize::from(slot)] += 1;
+        debug_assert!(usize::from(slot) < counts.len());
+        // SAFETY: `slot_of_whole` clamps to the slots of the sketch's scale, and a dense store has just as many. The
+        // check would cost 0.1 ns of 2 ns a value.
+        #[allow(unsafe_code)]
+        unsafe {
+            *counts.get_unchecked_mut(usize::from(slot)) += 1;
+        }
     }
     let sum: f64 = sums.iter().sum();
     sketch.sum_ns += u128::from(sum as u64);

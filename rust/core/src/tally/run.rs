@@ -1,0 +1,695 @@
+//! From the events of one input to its blocks: total, by class, over time.
+//!
+//! Memory depends on requests in flight, classes and bins, never on the number of events.
+
+use std::sync::Arc;
+
+use super::flight::{Arrival, Class, Flight};
+use super::{Block, Slowest};
+use crate::request::{Event, Metric, Observation, Refusal, Status};
+use crate::sketch::{Dense, ItlRule, Sparse};
+use crate::slo::Slo;
+use crate::strata::{Key, Strata};
+use crate::window::{Horizon, Pane, Timeline};
+
+/// What a run is measured by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The scale of all sketches.
+    pub scale: u8,
+    /// How emissions of several tokens are recorded.
+    pub itl_rule: ItlRule,
+    /// The sets of limits.
+    pub slos: Arc<[Slo]>,
+    /// What requests are classed by; empty: not at all.
+    pub by: Vec<Key>,
+    /// The width of the timeline's bins.
+    pub timeline_ns: Option<i64>,
+    /// How long a request may be silent before it is lost.
+    pub ttl_ns: i64,
+}
+
+/// Why an event was refused, or how it was bent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Refused: before the request's last event.
+    Negative,
+    /// Refused: can come but once, or not in this state.
+    Duplicate,
+    /// Refused: of a request that is not in flight.
+    Unknown,
+    /// Refused: more than a day ahead of the newest time.
+    Future,
+    /// An end before the last event, taken at that event's time.
+    Clamped,
+}
+
+impl Counter {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Negative, Self::Duplicate, Self::Unknown, Self::Future, Self::Clamped];
+
+    /// The name that reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Negative => "negative",
+            Self::Duplicate => "duplicate",
+            Self::Unknown => "unknown",
+            Self::Future => "future",
+            Self::Clamped => "clamped",
+        }
+    }
+}
+
+impl From<Refusal> for Counter {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Negative => Self::Negative,
+            Refusal::Duplicate => Self::Duplicate,
+        }
+    }
+}
+
+/// Something that happened at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed<T> {
+    /// When.
+    pub t: i64,
+    /// What.
+    pub what: T,
+}
+
+/// Tokens of which only the number and the outer times are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UntimedTokens {
+    /// How many.
+    pub n: u64,
+    /// When the first came.
+    pub first: Option<i64>,
+    /// When the last came.
+    pub last: Option<i64>,
+}
+
+/// A finished request's events, each sequence in its own order.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished<'a> {
+    /// The first schedule.
+    pub schedule: Option<i64>,
+    /// The prefill's beginning.
+    pub prefill: Option<i64>,
+    /// The times of the emissions.
+    pub emissions: &'a [i64],
+    /// Tokens by emission; empty: one each.
+    pub counts: &'a [i64],
+    /// In place of emissions.
+    pub untimed: Option<UntimedTokens>,
+    /// The times of preemptions.
+    pub preempts: &'a [i64],
+    /// The times of resumptions.
+    pub resumes: &'a [i64],
+    /// The end; none: the last event.
+    pub end: Option<i64>,
+    /// How it ended.
+    pub status: Status,
+    /// Served by a fallback path.
+    pub degraded: bool,
+}
+
+impl Finished<'_> {
+    fn output_tokens(&self) -> u64 {
+        match self.untimed {
+            Some(untimed) => untimed.n,
+            None if self.counts.is_empty() => self.emissions.len() as u64,
+            None => self.counts.iter().map(|&k| k as u64).sum(),
+        }
+    }
+}
+
+/// One input's run.
+#[derive(Debug)]
+pub struct Run {
+    settings: Settings,
+    horizon: Horizon,
+    total: Block<Dense>,
+    strata: Option<Strata>,
+    classes: Vec<Block<Sparse>>,
+    other: Option<Block<Sparse>>,
+    timeline: Option<Timeline<Block<Sparse>>>,
+    slowest: [Slowest; 8],
+    counters: [u64; 5],
+    first_arrival: Option<i64>,
+    last_emission: Option<i64>,
+    arrivals: u64,
+    /// Refusals since they were last asked for: (line, why).
+    refusals: Vec<(u64, Counter)>,
+}
+
+/// Refusals that are kept for the asking.
+const REFUSALS_KEPT: usize = 64;
+
+impl Run {
+    /// A run without an event yet.
+    ///
+    /// # Errors
+    ///
+    /// Too many keys to class by.
+    pub fn new(settings: Settings) -> crate::Result<Self> {
+        Ok(Self {
+            horizon: Horizon::default(),
+            total: Block::new(&settings),
+            strata: if settings.by.is_empty() { None } else { Some(Strata::new(settings.by.clone())?) },
+            classes: Vec::new(),
+            other: None,
+            timeline: settings.timeline_ns.map(Timeline::new),
+            slowest: Default::default(),
+            counters: [0; 5],
+            first_arrival: None,
+            last_emission: None,
+            arrivals: 0,
+            refusals: Vec::new(),
+            settings,
+        })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Everything together.
+    #[must_use]
+    pub fn total(&self) -> &Block<Dense> {
+        &self.total
+    }
+
+    /// The classes: combination (none: `other`, which stands last) and block.
+    pub fn classes(&self) -> impl Iterator<Item = (Option<&[Option<String>]>, &Block<Sparse>)> {
+        let combinations = self.strata.iter().flat_map(Strata::combinations);
+        let known = combinations.zip(&self.classes).map(|(combination, block)| (Some(combination.as_slice()), block));
+        known.chain(self.other.iter().map(|block| (None, block)))
+    }
+
+    /// How many requests went to the class `other`.
+    #[must_use]
+    pub fn classes_over(&self) -> u64 {
+        self.strata.as_ref().map_or(0, Strata::over)
+    }
+
+    /// The timeline, where one is asked for.
+    #[must_use]
+    pub fn timeline(&self) -> Option<&Timeline<Block<Sparse>>> {
+        self.timeline.as_ref()
+    }
+
+    /// The slowest requests of a metric.
+    #[must_use]
+    pub fn slowest(&self, metric: Metric) -> &Slowest {
+        &self.slowest[metric as usize]
+    }
+
+    /// How many events were refused or bent.
+    #[must_use]
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize]
+    }
+
+    /// The first accepted arrival.
+    #[must_use]
+    pub fn first_arrival(&self) -> Option<i64> {
+        self.first_arrival
+    }
+
+    /// The last accepted emission.
+    #[must_use]
+    pub fn last_emission(&self) -> Option<i64> {
+        self.last_emission
+    }
+
+    /// The newest time that was taken.
+    #[must_use]
+    pub fn newest(&self) -> Option<i64> {
+        self.horizon.newest()
+    }
+
+    /// The refusals since the last call: (line, why), at most a few.
+    pub fn take_refusals(&mut self) -> Vec<(u64, Counter)> {
+        std::mem::take(&mut self.refusals)
+    }
+
+    /// Whether there are refusals to take.
+    #[inline]
+    #[must_use]
+    pub fn has_refusals(&self) -> bool {
+        !self.refusals.is_empty()
+    }
+
+    #[cold]
+    fn count(&mut self, line: u64, counter: Counter) {
+        self.counters[counter as usize] += 1;
+        if self.refusals.len() < REFUSALS_KEPT {
+            self.refusals.push((line, counter));
+        }
+    }
+
+    /// Whether a time may be taken; a refused one is counted.
+    #[inline]
+    pub fn admit(&mut self, t: i64, line: u64) -> bool {
+        let admitted = self.horizon.admit(t);
+        if !admitted {
+            self.count(line, Counter::Future);
+        }
+        admitted
+    }
+
+    /// Counts an event of a request that is not in flight.
+    pub fn unknown(&mut self, line: u64) {
+        self.count(line, Counter::Unknown);
+    }
+
+    /// Counts an arrival with the id of a request in flight.
+    pub fn duplicate(&mut self, line: u64) {
+        self.count(line, Counter::Duplicate);
+    }
+
+    /// Takes the arrival of a request whose end is not known yet.
+    #[must_use]
+    pub fn arrive(&mut self, arrival: &Arrival<'_>) -> Flight {
+        let class = match &mut self.strata {
+            None => Class::None,
+            Some(strata) if strata.needs_output_length() => Class::Later(arrival.labels.to_vec()),
+            Some(strata) => Class::Known(strata.class(arrival.prompt_tokens, 0, |name| arrival.label(name))),
+        };
+        self.depart(arrival, class)
+    }
+
+    fn depart(&mut self, arrival: &Arrival<'_>, class: Class) -> Flight {
+        let flight = Flight::new(arrival, class, &self.settings.slos, self.arrivals);
+        self.arrivals += 1;
+        self.first_arrival = Some(self.first_arrival.map_or(arrival.t, |first| first.min(arrival.t)));
+        self.each_block(&flight.class, arrival.t, |mut block| {
+            block.arrival(arrival.prompt_tokens);
+        });
+        flight
+    }
+
+    /// Applies something to the total, to the class (if it is known) and to the bin of a time.
+    #[inline]
+    fn each_block(&mut self, class: &Class, t: i64, mut apply: impl FnMut(AnyBlock<'_>)) {
+        apply(AnyBlock::Dense(&mut self.total));
+        if let Class::Known(class) = class {
+            let empty = || Block::new(&self.settings);
+            let block = match class {
+                Some(class) => {
+                    while self.classes.len() <= *class {
+                        self.classes.push(empty());
+                    }
+                    &mut self.classes[*class]
+                }
+                None => self.other.get_or_insert_with(empty),
+            };
+            apply(AnyBlock::Sparse(block));
+        }
+        if let Some(timeline) = &mut self.timeline {
+            apply(AnyBlock::Sparse(timeline.bin_at(t, || Block::new(&self.settings))));
+        }
+    }
+
+    /// Takes an event of a request in flight, whose time was admitted. Returns false when the request was found
+    /// lost: the event is then unknown, and the request must be ended with [`lose`](Self::lose).
+    #[inline]
+    pub fn event(&mut self, flight: &mut Flight, t: i64, event: Event, line: u64) -> bool {
+        if flight.waiting.first.is_some() {
+            if flight.waiting.t == t {
+                flight.waiting.others.push((event, line));
+                return true;
+            }
+            self.settle(flight);
+        }
+        if self.is_lost(flight, t) {
+            return false;
+        }
+        if t < flight.request.last_event() {
+            self.count(line, Counter::Negative);
+            return true;
+        }
+        flight.waiting.t = t;
+        flight.waiting.first = Some((event, line));
+        true
+    }
+
+    fn is_lost(&self, flight: &Flight, t: i64) -> bool {
+        t.saturating_sub(flight.request.last_event()) > self.settings.ttl_ns
+    }
+
+    /// Whether a request in flight has been silent for too long at `t`.
+    pub fn overdue(&mut self, flight: &mut Flight, t: i64) -> bool {
+        self.settle(flight);
+        self.is_lost(flight, t)
+    }
+
+    /// Takes the events that wait for a later time.
+    #[inline]
+    fn settle(&mut self, flight: &mut Flight) {
+        let Some((event, line)) = flight.waiting.first.take() else { return };
+        let t = flight.waiting.t;
+        if flight.waiting.others.is_empty() {
+            self.take(flight, t, event, line);
+        } else {
+            let mut events = std::mem::take(&mut flight.waiting.others);
+            events.insert(0, (event, line));
+            events.sort_by_key(|(event, _)| event.rank());
+            for (event, line) in events {
+                self.take(flight, t, event, line);
+            }
+        }
+    }
+
+    /// Takes one event at once.
+    #[inline]
+    fn take(&mut self, flight: &mut Flight, t: i64, event: Event, line: u64) {
+        match flight.request.take(t, event) {
+            Err(refusal) => self.count(line, refusal.into()),
+            Ok(observation) => self.observe(flight, t, event, observation),
+        }
+    }
+
+    #[inline]
+    fn observe(&mut self, flight: &mut Flight, t: i64, event: Event, observation: Observation) {
+        let k = if let Event::Tokens(k) = event {
+            self.last_emission = Some(self.last_emission.map_or(t, |last| last.max(t)));
+            k
+        } else {
+            0
+        };
+        let slos = &self.settings.slos;
+        match observation {
+            Observation::Gap(gap) => {
+                let largest = self.settings.itl_rule.largest(gap, k);
+                flight.max_itl = flight.max_itl.max(Some(largest));
+                for (index, fluidity) in &mut flight.deadlines {
+                    fluidity.emission(&slos[*index], false, gap, k);
+                }
+                self.slowest[Metric::Itl as usize].offer(largest, &flight.id);
+                self.each_block(&flight.class, t, |mut block| block.gap(gap, k));
+            }
+            Observation::First { ttft, prefill } => {
+                for (index, fluidity) in &mut flight.deadlines {
+                    fluidity.emission(&slos[*index], true, ttft, k);
+                }
+                self.each_block(&flight.class, t, |mut block| block.tokens(k));
+                self.latency(flight, t, Metric::Ttft, Some(ttft));
+                self.latency(flight, t, Metric::Prefill, prefill);
+            }
+            Observation::Queue(ns) => self.latency(flight, t, Metric::Queue, Some(ns)),
+            Observation::Scheduling(ns) => self.latency(flight, t, Metric::Scheduling, ns),
+            Observation::Preempted => self.each_block(&flight.class, t, |mut block| block.preemptions(1)),
+            Observation::Resumed => {}
+        }
+    }
+
+    fn latency(&mut self, flight: &Flight, t: i64, metric: Metric, ns: Option<i64>) {
+        let Some(ns) = ns else { return };
+        self.slowest[metric as usize].offer(ns, &flight.id);
+        self.each_block(&flight.class, t, |mut block| block.observe(metric, ns));
+    }
+
+    /// Ends a request in flight; returns false when it was found lost, and the end is unknown.
+    pub fn end(&mut self, mut flight: Flight, t: i64, status: Status, degraded: bool, line: u64) {
+        self.settle(&mut flight);
+        if self.is_lost(&flight, t) {
+            self.unknown(line);
+            self.lose(flight, t);
+            return;
+        }
+        self.finish(flight, t, t, status, degraded, line);
+    }
+
+    /// Ends a request as lost, found out at `detected`; what waits has been taken.
+    pub fn lose(&mut self, flight: Flight, detected: i64) {
+        let last = flight.request.last_event();
+        self.finish(flight, last, detected, Status::Lost, false, 0);
+    }
+
+    /// Ends what is left at the end of all inputs, whose newest time is `newest`. Returns whether it was lost; if not
+    /// it is in flight.
+    pub fn leave(&mut self, mut flight: Flight, newest: i64) -> bool {
+        let lost = self.overdue(&mut flight, newest);
+        if lost {
+            self.lose(flight, newest);
+        }
+        lost
+    }
+
+    fn finish(&mut self, mut flight: Flight, t: i64, counted_at: i64, status: Status, degraded: bool, line: u64) {
+        let tokens = flight.request.tokens();
+        let preemptions = flight.request.preemptions();
+        let ending = flight.request.clone().end(t, status);
+        if ending.clamped {
+            self.count(line, Counter::Clamped);
+        }
+        let at = counted_at.max(ending.at);
+        if let Class::Later(labels) = &flight.class {
+            let arrival = Arrival { id: &flight.id, t, prompt_tokens: flight.prompt_tokens, labels };
+            let strata = self.strata.as_mut().expect("a class that comes later has strata");
+            let class = strata.class(flight.prompt_tokens, tokens, |name| arrival.label(name));
+            // The totals and the timeline have seen the arrival and the tokens; the class has not.
+            let timeline = self.timeline.take();
+            flight.class = Class::Known(class);
+            let prompt_tokens = flight.prompt_tokens;
+            self.each_block(&flight.class, at, |block| {
+                if let AnyBlock::Sparse(block) = block {
+                    block.attempted += 1;
+                    block.prompt_tokens += prompt_tokens;
+                    block.output_tokens += tokens;
+                    block.preemptions += preemptions;
+                }
+            });
+            self.timeline = timeline;
+        }
+        for (metric, ns) in
+            [(Metric::Tpot, ending.tpot), (Metric::E2e, ending.e2e), (Metric::PreemptionStall, ending.stall)]
+        {
+            if let Some(ns) = ns {
+                self.slowest[metric as usize].offer(ns, &flight.id);
+            }
+        }
+        let slos = Arc::clone(&self.settings.slos);
+        self.each_block(&flight.class, at, |mut block| {
+            block.end(&ending, degraded);
+            for (index, fluidity) in &flight.deadlines {
+                block.judge(*index, &slos[*index], &ending, flight.max_itl, fluidity);
+            }
+        });
+    }
+
+    /// Takes a whole request at once; returns whether its arrival was accepted.
+    pub fn request(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) -> bool {
+        if !self.admit(arrival.t, line) {
+            return false;
+        }
+        let class = match &mut self.strata {
+            None => Class::None,
+            Some(strata) => Class::Known(
+                strata.class(arrival.prompt_tokens, events.output_tokens(), |name| arrival.label(name)),
+            ),
+        };
+        let mut flight = self.depart(arrival, class);
+        self.replay(&mut flight, events, line);
+        let last = flight.request.last_event();
+        let end = match events.end {
+            Some(end) if !self.admit(end, line) => last,
+            Some(end) => end,
+            None => last,
+        };
+        self.finish(flight, end, end, events.status, events.degraded, line);
+        true
+    }
+
+    /// Merges the five sequences of a finished request by time and rank.
+    fn replay(&mut self, flight: &mut Flight, events: &Finished<'_>, line: u64) {
+        let untimed = events.untimed.map(|tokens| {
+            flight.request.set_untimed_tokens(tokens.n);
+            let at = tokens.last.or(tokens.first).unwrap_or(flight.request.last_event());
+            self.each_block(&flight.class, at, |mut block| block.tokens(tokens.n));
+            [tokens.first, tokens.last]
+        });
+        let points: Vec<i64> = untimed.iter().flatten().filter_map(|&t| t).collect();
+        let emissions = if untimed.is_some() { &points } else { events.emissions };
+        let first_is_first = untimed.is_none_or(|[first, _]| first.is_some());
+        let mut schedule = events.schedule;
+        let mut prefill = events.prefill;
+        let (mut resumes, mut preempts) = (events.resumes, events.preempts);
+        let mut next = 0;
+        while next < emissions.len() || schedule.is_some() || prefill.is_some() || !resumes.is_empty() || !preempts.is_empty()
+        {
+            let heads = [
+                schedule.map(|t| (t, Event::Schedule)),
+                resumes.first().map(|&t| (t, Event::Resume)),
+                prefill.map(|t| (t, Event::Prefill)),
+                emissions.get(next).map(|&t| {
+                    (t, Event::Tokens(events.counts.get(next).map_or(1, |&k| k as u64)))
+                }),
+                preempts.first().map(|&t| (t, Event::Preempt)),
+            ];
+            let Some((t, event)) = heads.into_iter().flatten().min_by_key(|&(t, event)| (t, event.rank())) else { break };
+            match event {
+                Event::Schedule => schedule = None,
+                Event::Resume => resumes = &resumes[1..],
+                Event::Prefill => prefill = None,
+                Event::Tokens(_) => next += 1,
+                Event::Preempt => preempts = &preempts[1..],
+            }
+            if !self.admit(t, line) {
+                continue;
+            }
+            if untimed.is_some() && matches!(event, Event::Tokens(_)) {
+                self.point(flight, t, next == 1 && first_is_first, line);
+            } else {
+                self.take(flight, t, event, line);
+            }
+            // Emissions up to the next of the other events need no comparison.
+            if untimed.is_none() {
+                let others = [schedule, prefill, resumes.first().copied(), preempts.first().copied()];
+                let until = others.into_iter().flatten().min().unwrap_or(i64::MAX);
+                while next < emissions.len() && emissions[next] < until {
+                    let (t, k) = (emissions[next], events.counts.get(next).map_or(1, |&k| k as u64));
+                    next += 1;
+                    if self.admit(t, line) {
+                        self.take(flight, t, Event::Tokens(k), line);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes one of the two known times of untimed tokens.
+    fn point(&mut self, flight: &mut Flight, t: i64, is_first: bool, line: u64) {
+        let taken = if is_first {
+            flight.request.take_first_token(t).map(Some)
+        } else {
+            flight.request.take_last_token(t).map(|()| None)
+        };
+        match taken {
+            Err(refusal) => self.count(line, refusal.into()),
+            Ok(observation) => {
+                self.last_emission = Some(self.last_emission.map_or(t, |last| last.max(t)));
+                if let Some(Observation::First { ttft, prefill }) = observation {
+                    self.latency(flight, t, Metric::Ttft, Some(ttft));
+                    self.latency(flight, t, Metric::Prefill, prefill);
+                }
+            }
+        }
+    }
+
+    /// Adds another input's run, measured by the same settings.
+    ///
+    /// # Panics
+    ///
+    /// Never for runs of the same settings.
+    pub fn merge(&mut self, other: Self) {
+        self.total.absorb(&other.total);
+        if let (Some(strata), Some(theirs)) = (&mut self.strata, &other.strata) {
+            strata.add_over(theirs.over());
+            for (combination, block) in theirs.combinations().iter().zip(&other.classes) {
+                let class = strata.intern(combination.clone());
+                if class.is_none() {
+                    strata.add_over(block.attempted);
+                }
+                let empty = || Block::new(&self.settings);
+                match class {
+                    Some(class) => {
+                        while self.classes.len() <= class {
+                            self.classes.push(empty());
+                        }
+                        self.classes[class].absorb(block);
+                    }
+                    None => self.other.get_or_insert_with(empty).absorb(block),
+                }
+            }
+            if let Some(theirs) = &other.other {
+                self.other.get_or_insert_with(|| Block::new(&self.settings)).absorb(theirs);
+            }
+        }
+        if let (Some(mine), Some(theirs)) = (&mut self.timeline, other.timeline) {
+            mine.merge(theirs);
+        }
+        for (mine, theirs) in self.slowest.iter_mut().zip(other.slowest) {
+            mine.merge(theirs);
+        }
+        for (mine, theirs) in self.counters.iter_mut().zip(other.counters) {
+            *mine += theirs;
+        }
+        let either = |mine: Option<i64>, theirs: Option<i64>, pick: fn(i64, i64) -> i64| match (mine, theirs) {
+            (Some(mine), Some(theirs)) => Some(pick(mine, theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
+        self.first_arrival = either(self.first_arrival, other.first_arrival, i64::min);
+        self.last_emission = either(self.last_emission, other.last_emission, i64::max);
+    }
+}
+
+/// A block of either kind of store.
+enum AnyBlock<'a> {
+    Dense(&'a mut Block<Dense>),
+    Sparse(&'a mut Block<Sparse>),
+}
+
+/// Runs one expression on the block inside, whichever it is.
+macro_rules! on {
+    ($any:expr, $block:ident => $body:expr) => {
+        match $any {
+            AnyBlock::Dense($block) => $body,
+            AnyBlock::Sparse($block) => $body,
+        }
+    };
+}
+
+impl AnyBlock<'_> {
+    #[inline]
+    fn arrival(&mut self, prompt_tokens: u64) {
+        on!(self, block => {
+            block.attempted += 1;
+            block.prompt_tokens += prompt_tokens;
+        });
+    }
+
+    #[inline]
+    fn tokens(&mut self, k: u64) {
+        on!(self, block => block.output_tokens += k);
+    }
+
+    #[inline]
+    fn gap(&mut self, gap_ns: i64, k: u64) {
+        on!(self, block => {
+            block.output_tokens += k;
+            block.observe_gap(gap_ns, k);
+        });
+    }
+
+    #[inline]
+    fn preemptions(&mut self, n: u64) {
+        on!(self, block => block.preemptions += n);
+    }
+
+    #[inline]
+    fn observe(&mut self, metric: Metric, ns: i64) {
+        on!(self, block => block.observe(metric, ns));
+    }
+
+    fn end(&mut self, ending: &crate::request::Ending, degraded: bool) {
+        on!(self, block => block.end(ending, degraded));
+    }
+
+    fn judge(
+        &mut self,
+        index: usize,
+        slo: &Slo,
+        ending: &crate::request::Ending,
+        max_itl: Option<i64>,
+        fluidity: &crate::slo::Fluidity,
+    ) {
+        on!(self, block => block.judge(index, slo, ending, max_itl, fluidity));
+    }
+}

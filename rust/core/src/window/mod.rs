@@ -1,0 +1,11 @@
+//! Time cut into panes: a ring for what is recent, a timeline for a whole run, and the guard before both.
+
+mod horizon;
+mod pane;
+mod ring;
+mod timeline;
+
+pub use horizon::Horizon;
+pub use pane::Pane;
+pub use ring::{Reading, Ring};
+pub use timeline::Timeline;

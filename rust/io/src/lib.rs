@@ -1,0 +1,13 @@
+//! Logs of LLM serving, read in one streaming pass.
+//!
+//! Memory depends on requests in flight and on the longest line, never on the length of a log. A line that cannot be
+//! read is counted by reason and named, and reading goes on.
+
+pub mod json;
+pub mod lines;
+pub mod record;
+mod reduce;
+mod source;
+
+pub use reduce::{Failure, Input, Notice, Reduction, reduce};
+pub use source::Source;

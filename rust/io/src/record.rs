@@ -1,0 +1,472 @@
+//! One line of our log as fields, and as what it means.
+//!
+//! The fields are read in one pass, in whatever order they come; then they are checked in a fixed order, so that a line
+//! with several faults is always counted under the same one.
+
+use std::borrow::Cow;
+
+use tokenpulse_core::bounds::{self, Range};
+use tokenpulse_core::request::{Event, Status};
+
+use crate::json::{Cursor, Fault, Field, Read};
+
+/// Why a line is passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Skip {
+    /// Longer than is read.
+    TooLong,
+    /// Not UTF-8.
+    NotUtf8,
+    /// Nested too deep.
+    TooDeep,
+    /// Not JSON.
+    NotJson,
+    /// JSON, but no object.
+    NotObject,
+    /// No kind of line that we know.
+    UnknownKind,
+    /// A field is absent.
+    MissingField,
+    /// A field is of another type.
+    WrongType,
+    /// A value is outside its range, or no name that we know.
+    BadValue,
+    /// Arrays that go together have different lengths.
+    LengthMismatch,
+    /// The compressed input ends early or is damaged.
+    Truncated,
+}
+
+impl Skip {
+    /// All reasons.
+    pub const ALL: [Self; 11] = [
+        Self::TooLong,
+        Self::NotUtf8,
+        Self::TooDeep,
+        Self::NotJson,
+        Self::NotObject,
+        Self::UnknownKind,
+        Self::MissingField,
+        Self::WrongType,
+        Self::BadValue,
+        Self::LengthMismatch,
+        Self::Truncated,
+    ];
+
+    /// The name that reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooLong => "too_long",
+            Self::NotUtf8 => "not_utf8",
+            Self::TooDeep => "too_deep",
+            Self::NotJson => "not_json",
+            Self::NotObject => "not_object",
+            Self::UnknownKind => "unknown_kind",
+            Self::MissingField => "missing_field",
+            Self::WrongType => "wrong_type",
+            Self::BadValue => "bad_value",
+            Self::LengthMismatch => "length_mismatch",
+            Self::Truncated => "truncated",
+        }
+    }
+}
+
+/// A line that is passed over: why, and in words what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub skip: Skip,
+    /// What was expected.
+    pub message: Cow<'static, str>,
+}
+
+impl Refused {
+    pub(crate) fn new(skip: Skip, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { skip, message: message.into() }
+    }
+}
+
+type Checked<T> = Result<T, Refused>;
+
+/// What an event line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineEvent {
+    /// A request arrives.
+    Arrive,
+    /// Something happens to a request in flight.
+    Request(Event),
+    /// A request ends.
+    End {
+        /// How.
+        status: Status,
+        /// By a fallback path.
+        degraded: bool,
+    },
+    /// Nothing of a request's: only its time counts here.
+    Other,
+}
+
+/// What kind of line it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An event.
+    Event(LineEvent),
+    /// A finished request.
+    Request,
+}
+
+/// The fields of a line; arrays and texts are kept from line to line to be filled again.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// The time of an event.
+    pub t_ns: i64,
+    /// The request's id.
+    pub id: String,
+    /// The prompt's length.
+    pub prompt_tokens: u64,
+    /// The labels that are asked for.
+    pub labels: Vec<(String, String)>,
+    /// The arrival of a finished request.
+    pub arrive_ns: i64,
+    /// Its milestones.
+    pub schedule_ns: Option<i64>,
+    /// See `schedule_ns`.
+    pub prefill_ns: Option<i64>,
+    /// The absolute times of its emissions.
+    pub token_ns: Vec<i64>,
+    /// Tokens by emission, or empty.
+    pub counts: Vec<i64>,
+    /// Output tokens, first and last time, where the emissions are not known.
+    pub untimed: Option<(u64, Option<i64>, Option<i64>)>,
+    /// The times of its preemptions.
+    pub preempt_ns: Vec<i64>,
+    /// The times of its resumptions.
+    pub resume_ns: Vec<i64>,
+    /// Its end.
+    pub end_ns: Option<i64>,
+    /// How it ended.
+    pub status: Status,
+    /// By a fallback path.
+    pub degraded: bool,
+    /// The line seems to be one of ours, whatever its faults.
+    pub recognised: bool,
+    dt_ns: Vec<i64>,
+}
+
+/// What was found for each field.
+#[derive(Default)]
+struct Found<'a> {
+    ev: Field<Cow<'a, str>>,
+    t_ns: Field<i64>,
+    id: Field<Cow<'a, str>>,
+    k: Field<i64>,
+    status: Field<Cow<'a, str>>,
+    degraded: Field<bool>,
+    prompt_tokens: Field<i64>,
+    ctx: Field<i64>,
+    arrive_ns: Field<i64>,
+    arrival_mono_ns: Field<i64>,
+    schedule_ns: Field<i64>,
+    prefill_ns: Field<i64>,
+    token_ns: Field<()>,
+    dt_ns: Field<()>,
+    n: Field<()>,
+    output_tokens: Field<i64>,
+    first_token_ns: Field<i64>,
+    last_token_ns: Field<i64>,
+    preempt_ns: Field<()>,
+    resume_ns: Field<()>,
+    end_ns: Field<i64>,
+    labels: Field<()>,
+}
+
+impl Record {
+    /// Reads a line that is UTF-8. Of the labels only those that `wants` names are kept.
+    ///
+    /// # Errors
+    ///
+    /// Why the line is passed over.
+    #[inline]
+    pub fn read(&mut self, line: &[u8], wants: &[String]) -> Checked<Kind> {
+        self.recognised = false;
+        let mut cursor = Cursor::new(line);
+        let found = match self.fields(&mut cursor, wants) {
+            Ok(found) => found,
+            Err(Fault::Syntax) => return Err(Refused::new(Skip::NotJson, "expected a JSON object")),
+            Err(Fault::Depth) => {
+                return Err(Refused::new(Skip::TooDeep, "expected at most 128 levels of nesting"));
+            }
+        };
+        let Some(found) = found else {
+            return Err(Refused::new(Skip::NotObject, "expected a JSON object, got another JSON value"));
+        };
+        let is_event = !matches!(found.ev, Field::Absent);
+        let is_request =
+            !matches!((found.arrive_ns, found.arrival_mono_ns), (Field::Absent, Field::Absent));
+        self.recognised = is_event || is_request;
+        if is_event {
+            self.check_event(&found)
+        } else if is_request {
+            self.check_request(&found)
+        } else {
+            Err(Refused::new(Skip::UnknownKind, "expected a field ev or arrive_ns"))
+        }
+    }
+
+    #[inline]
+    fn fields<'a>(&mut self, cursor: &mut Cursor<'a>, wants: &[String]) -> Read<Option<Found<'a>>> {
+        if !cursor.is_object() {
+            cursor.skip()?;
+            return if cursor.is_at_end() { Ok(None) } else { Err(Fault::Syntax) };
+        }
+        let mut found = Found::default();
+        self.labels.clear();
+        cursor.object(|cursor, key| {
+            match key {
+                "t_ns" => found.t_ns = cursor.integer()?,
+                "id" => found.id = cursor.text_or_integer()?,
+                "ev" => found.ev = cursor.text()?,
+                "k" => found.k = cursor.integer()?,
+                "token_ns" => found.token_ns = cursor.integers(&mut self.token_ns)?,
+                "dt_ns" => found.dt_ns = cursor.integers(&mut self.dt_ns)?,
+                "n" => found.n = cursor.integers(&mut self.counts)?,
+                "status" => found.status = cursor.text()?,
+                "degraded" => found.degraded = cursor.boolean()?,
+                "prompt_tokens" => found.prompt_tokens = cursor.integer()?,
+                "ctx" => found.ctx = cursor.integer()?,
+                "arrive_ns" => found.arrive_ns = cursor.integer()?,
+                "arrival_mono_ns" => found.arrival_mono_ns = cursor.integer()?,
+                "schedule_ns" => found.schedule_ns = cursor.integer()?,
+                "prefill_ns" => found.prefill_ns = cursor.integer()?,
+                "output_tokens" => found.output_tokens = cursor.integer()?,
+                "first_token_ns" => found.first_token_ns = cursor.integer()?,
+                "last_token_ns" => found.last_token_ns = cursor.integer()?,
+                "preempt_ns" => found.preempt_ns = cursor.integers(&mut self.preempt_ns)?,
+                "resume_ns" => found.resume_ns = cursor.integers(&mut self.resume_ns)?,
+                "end_ns" => found.end_ns = cursor.integer()?,
+                "labels" => found.labels = read_labels(cursor, &mut self.labels, wants)?,
+                _ => cursor.skip()?,
+            }
+            Ok(())
+        })?;
+        if cursor.is_at_end() { Ok(Some(found)) } else { Err(Fault::Syntax) }
+    }
+
+    #[inline]
+    fn check_event(&mut self, found: &Found<'_>) -> Checked<Kind> {
+        let name = match &found.ev {
+            Field::Given(name) => name.as_ref(),
+            _ => return Err(wrong_type("ev", "a string")),
+        };
+        let event = match name {
+            "tokens" => LineEvent::Request(Event::Tokens(1)),
+            "arrive" => LineEvent::Arrive,
+            "schedule" => LineEvent::Request(Event::Schedule),
+            "prefill" => LineEvent::Request(Event::Prefill),
+            "preempt" => LineEvent::Request(Event::Preempt),
+            "resume" => LineEvent::Request(Event::Resume),
+            "end" => LineEvent::End { status: Status::Stop, degraded: false },
+            "gauge" | "add" | "count" | "kv_store" | "kv_evict" | "kv_lookup" | "kv_clear" | "ready" => {
+                LineEvent::Other
+            }
+            _ => return Err(Refused::new(Skip::UnknownKind, format!("expected a known ev, got {name:?}"))),
+        };
+        self.t_ns = required("t_ns", optional("t_ns", found.t_ns, &bounds::TIME_NS)?)?;
+        if event == LineEvent::Other {
+            return Ok(Kind::Event(event));
+        }
+        self.take_id(found)?;
+        Ok(Kind::Event(match event {
+            LineEvent::Arrive => {
+                self.take_prompt(found)?;
+                event
+            }
+            LineEvent::Request(Event::Tokens(_)) => {
+                let k = optional("k", found.k, &bounds::EMISSION_TOKENS)?.unwrap_or(1);
+                LineEvent::Request(Event::Tokens(k as u64))
+            }
+            LineEvent::End { .. } => {
+                let status = required("status", self.status_of(found)?)?;
+                LineEvent::End { status, degraded: degraded_of(found)? }
+            }
+            _ => event,
+        }))
+    }
+
+    fn check_request(&mut self, found: &Found<'_>) -> Checked<Kind> {
+        self.take_id(found)?;
+        let arrive = either(found.arrive_ns, found.arrival_mono_ns);
+        self.arrive_ns = required("arrive_ns", optional("arrive_ns", arrive, &bounds::TIME_NS)?)?;
+        self.schedule_ns = optional("schedule_ns", found.schedule_ns, &bounds::TIME_NS)?;
+        self.prefill_ns = optional("prefill_ns", found.prefill_ns, &bounds::TIME_NS)?;
+        let timed = if array("token_ns", found.token_ns, &self.token_ns, &bounds::TIME_NS)? {
+            true
+        } else if array("dt_ns", found.dt_ns, &self.dt_ns, &OFFSET_NS)? {
+            self.token_ns.clear();
+            for &offset in &self.dt_ns {
+                let t = self.arrive_ns.checked_add(offset).filter(|&t| t >= 0);
+                let Some(t) = t else { return Err(bad_value("dt_ns", &bounds::TIME_NS, offset)) };
+                self.token_ns.push(t);
+            }
+            true
+        } else {
+            self.token_ns.clear();
+            false
+        };
+        if !array("n", found.n, &self.counts, &bounds::EMISSION_TOKENS)? {
+            self.counts.clear();
+        } else if timed && self.counts.len() != self.token_ns.len() {
+            return Err(Refused::new(
+                Skip::LengthMismatch,
+                format!("expected n of length {}, got {}", self.token_ns.len(), self.counts.len()),
+            ));
+        }
+        self.untimed = None;
+        if !timed {
+            self.counts.clear();
+            let n = optional("output_tokens", found.output_tokens, &bounds::REQUEST_TOKENS)?;
+            let first = optional("first_token_ns", found.first_token_ns, &bounds::TIME_NS)?;
+            let last = optional("last_token_ns", found.last_token_ns, &bounds::TIME_NS)?;
+            self.untimed = n.filter(|&n| n > 0).map(|n| (n as u64, first, last));
+        }
+        if !array("preempt_ns", found.preempt_ns, &self.preempt_ns, &bounds::TIME_NS)? {
+            self.preempt_ns.clear();
+        }
+        if !array("resume_ns", found.resume_ns, &self.resume_ns, &bounds::TIME_NS)? {
+            self.resume_ns.clear();
+        }
+        self.end_ns = optional("end_ns", found.end_ns, &bounds::TIME_NS)?;
+        self.status = self.status_of(found)?.unwrap_or_default();
+        self.degraded = degraded_of(found)?;
+        self.take_prompt(found)?;
+        Ok(Kind::Request)
+    }
+
+    #[inline]
+    fn take_id(&mut self, found: &Found<'_>) -> Checked<()> {
+        match &found.id {
+            Field::Given(id) => {
+                self.id.clear();
+                self.id.push_str(id);
+                Ok(())
+            }
+            Field::Absent => Err(missing("id")),
+            _ => Err(wrong_type("id", "a string or an integer")),
+        }
+    }
+
+    fn take_prompt(&mut self, found: &Found<'_>) -> Checked<()> {
+        let tokens = either(found.prompt_tokens, found.ctx);
+        self.prompt_tokens = optional("prompt_tokens", tokens, &bounds::REQUEST_TOKENS)?.unwrap_or(0) as u64;
+        match found.labels {
+            Field::Given(()) | Field::Absent => Ok(()),
+            _ => Err(wrong_type("labels", "an object of strings, integers or booleans")),
+        }
+    }
+
+    fn status_of(&self, found: &Found<'_>) -> Checked<Option<Status>> {
+        match &found.status {
+            Field::Absent => Ok(None),
+            Field::Given(name) => match Status::from_name(name) {
+                Some(status) => Ok(Some(status)),
+                None => Err(Refused::new(
+                    Skip::BadValue,
+                    format!("expected status stop, length, abort, error, timeout, oom or reject, got {name:?}"),
+                )),
+            },
+            _ => Err(wrong_type("status", "a string")),
+        }
+    }
+}
+
+/// Offsets from an arrival: whether the sum is a legal time is checked where it is made.
+const OFFSET_NS: Range = Range { name: "offset in ns", min: i64::MIN, max: i64::MAX };
+
+fn degraded_of(found: &Found<'_>) -> Checked<bool> {
+    match found.degraded {
+        Field::Absent => Ok(false),
+        Field::Given(degraded) => Ok(degraded),
+        _ => Err(wrong_type("degraded", "a boolean")),
+    }
+}
+
+/// The field under its own name, else under its alias.
+fn either(own: Field<i64>, alias: Field<i64>) -> Field<i64> {
+    if own == Field::Absent { alias } else { own }
+}
+
+fn missing(name: &str) -> Refused {
+    Refused::new(Skip::MissingField, format!("expected a field {name}"))
+}
+
+fn wrong_type(name: &str, expected: &str) -> Refused {
+    Refused::new(Skip::WrongType, format!("expected {name} to be {expected}"))
+}
+
+fn bad_value(name: &str, range: &Range, got: i64) -> Refused {
+    Refused::new(Skip::BadValue, format!("expected {name} between {} and {}, got {got}", range.min, range.max))
+}
+
+#[inline]
+fn required<T>(name: &str, value: Option<T>) -> Checked<T> {
+    value.ok_or_else(|| missing(name))
+}
+
+#[inline]
+fn optional(name: &str, field: Field<i64>, range: &Range) -> Checked<Option<i64>> {
+    match field {
+        Field::Given(value) if range.contains(value) => Ok(Some(value)),
+        Field::Given(value) => Err(bad_value(name, range, value)),
+        Field::Absent => Ok(None),
+        Field::WrongType => Err(wrong_type(name, "an integer")),
+        Field::BadValue => Err(Refused::new(
+            Skip::BadValue,
+            format!("expected {name} between {} and {}, got a larger number", range.min, range.max),
+        )),
+    }
+}
+
+/// Whether the array is there, and all of it within the range.
+fn array(name: &str, field: Field<()>, values: &[i64], range: &Range) -> Checked<bool> {
+    match field {
+        Field::Absent => Ok(false),
+        Field::WrongType => Err(wrong_type(name, "an array of integers")),
+        Field::BadValue => Err(Refused::new(Skip::BadValue, format!("expected {name} to fit 64 bits"))),
+        Field::Given(()) => match values.iter().find(|&&value| !range.contains(value)) {
+            Some(&value) => Err(bad_value(name, range, value)),
+            None => Ok(true),
+        },
+    }
+}
+
+/// Reads labels; those that are wanted are kept.
+fn read_labels(
+    cursor: &mut Cursor<'_>,
+    labels: &mut Vec<(String, String)>,
+    wants: &[String],
+) -> Read<Field<()>> {
+    labels.clear();
+    if !cursor.is_object() {
+        return cursor.other();
+    }
+    let mut field = Field::Given(());
+    cursor.object(|cursor, key| {
+        let value = match cursor.boolean_text()? {
+            Some(value) => Field::Given(Cow::Borrowed(value)),
+            None => cursor.text_or_integer()?,
+        };
+        match value {
+            Field::Given(value) => {
+                if wants.iter().any(|want| want == key) {
+                    labels.push((key.to_owned(), value.into_owned()));
+                }
+            }
+            Field::Absent => labels.retain(|(name, _)| name != key),
+            Field::WrongType | Field::BadValue => field = Field::WrongType,
+        }
+        Ok(())
+    })?;
+    Ok(field)
+}

@@ -1,0 +1,170 @@
+//! Where the bytes of a log come from: a file, standard input or memory; plain, gzip or Zstandard, told by content.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+use ruzstd::decoding::StreamingDecoder;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+
+const BUFFER: usize = 256 << 10;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// How many bytes of a source have been read, for a progress bar.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(Arc<AtomicU64>);
+
+impl Meter {
+    /// The bytes read so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct Metered<R> {
+    inner: R,
+    meter: Meter,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.meter.0.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+/// A log to be read.
+pub enum Source {
+    /// A file; `-` is standard input.
+    Path(String),
+    /// Bytes under a name.
+    Bytes(String, Vec<u8>),
+}
+
+impl Source {
+    /// What the source is called in reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Path(name) | Self::Bytes(name, _) => name,
+        }
+    }
+
+    /// The size in bytes, where it is known.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Self::Path(path) if path == "-" => None,
+            Self::Path(path) => std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len()),
+            Self::Bytes(_, bytes) => Some(bytes.len() as u64),
+        }
+    }
+
+    /// Opens the source.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn open(self) -> io::Result<(Opened, Meter)> {
+        let meter = Meter::default();
+        let raw: Box<dyn Read> = match self {
+            Self::Path(path) if path == "-" => Box::new(io::stdin()),
+            Self::Path(path) => {
+                let file = File::open(&path)?;
+                if file.metadata()?.is_dir() {
+                    return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory"));
+                }
+                Box::new(file)
+            }
+            Self::Bytes(_, bytes) => Box::new(Cursor::new(bytes)),
+        };
+        let mut reader = BufReader::with_capacity(BUFFER, Metered { inner: raw, meter: meter.clone() });
+        let head = reader.fill_buf()?;
+        let opened: Opened = if head.starts_with(&GZIP) {
+            Opened { bytes: Box::new(MultiGzDecoder::new(reader)), compressed: true }
+        } else if head.starts_with(&ZSTD) || is_skippable(head) {
+            Opened { bytes: Box::new(Frames::new(Box::new(reader))), compressed: true }
+        } else {
+            Opened { bytes: Box::new(reader), compressed: false }
+        };
+        Ok((opened, meter))
+    }
+}
+
+fn is_skippable(head: &[u8]) -> bool {
+    head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18]
+}
+
+/// An open source.
+pub struct Opened {
+    /// The plain bytes.
+    pub bytes: Box<dyn Read>,
+    /// Whether they were compressed: then a read error means a damaged stream.
+    pub compressed: bool,
+}
+
+/// The frames of a Zstandard stream, one after another.
+struct Frames {
+    state: State,
+}
+
+enum State {
+    Between(Box<dyn BufRead>),
+    Within(Box<StreamingDecoder<Box<dyn BufRead>, ruzstd::decoding::FrameDecoder>>),
+    Broken,
+}
+
+impl Frames {
+    fn new(reader: Box<dyn BufRead>) -> Self {
+        Self { state: State::Between(reader) }
+    }
+}
+
+impl Read for Frames {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match std::mem::replace(&mut self.state, State::Broken) {
+                State::Broken => return Err(io::Error::other("damaged Zstandard stream")),
+                State::Within(mut decoder) => match decoder.read(buffer)? {
+                    0 => self.state = State::Between(decoder.into_inner()),
+                    n => {
+                        self.state = State::Within(decoder);
+                        return Ok(n);
+                    }
+                },
+                State::Between(mut reader) => {
+                    let head = reader.fill_buf()?;
+                    if head.is_empty() {
+                        self.state = State::Between(reader);
+                        return Ok(0);
+                    }
+                    if is_skippable(head) {
+                        let mut header = [0; 8];
+                        reader.read_exact(&mut header)?;
+                        let length = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+                        let skipped = io::copy(&mut reader.by_ref().take(u64::from(length)), &mut io::sink())?;
+                        if skipped < u64::from(length) {
+                            return Err(io::ErrorKind::UnexpectedEof.into());
+                        }
+                        self.state = State::Between(reader);
+                        continue;
+                    }
+                    let decoder = StreamingDecoder::new(reader).map_err(broken_frame)?;
+                    self.state = State::Within(Box::new(decoder));
+                }
+            }
+        }
+    }
+}
+
+fn broken_frame(error: FrameDecoderError) -> io::Error {
+    match error {
+        FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::MagicNumberReadError(error)) => error,
+        other => io::Error::other(other.to_string()),
+    }
+}
