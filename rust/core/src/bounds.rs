@@ -51,6 +51,8 @@ pub const REQUEST_TOKENS: Range = Range { name: "tokens of a request", min: 0, m
 pub const TIME_NS: Range = Range { name: "time in ns", min: 0, max: i64::MAX };
 /// Widths of windows, in nanoseconds (up to a hundred days).
 pub const WIDTH_NS: Range = Range { name: "window width in ns", min: 60, max: 100 * DAY_NS };
+/// Widths of timeline bins, in nanoseconds (up to ten years).
+pub const BIN_NS: Range = Range { name: "timeline bin in ns", min: 1, max: 3650 * DAY_NS };
 /// Limits of an SLO set, in nanoseconds.
 pub const LIMIT_NS: Range = Range { name: "SLO limit in ns", min: 1, max: i64::MAX };
 /// Label keys in one classification.

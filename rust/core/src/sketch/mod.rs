@@ -14,6 +14,7 @@ mod rule;
 mod store;
 mod table;
 
+pub use bulk::Number;
 pub use mapping::{Mapping, edge_floor_ns, edge_seconds, relative_error};
 pub use rule::ItlRule;
 pub use store::{Dense, Sparse, Store};

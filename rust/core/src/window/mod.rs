@@ -3,9 +3,11 @@
 mod horizon;
 mod pane;
 mod ring;
+mod sliding;
 mod timeline;
 
 pub use horizon::Horizon;
 pub use pane::Pane;
 pub use ring::{Reading, Ring};
+pub use sliding::SlidingSketch;
 pub use timeline::Timeline;

@@ -1,0 +1,285 @@
+//! Reading logs, and what they come to as plain Python dicts.
+
+use std::io;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use tokenpulse_core::bounds;
+use tokenpulse_core::request::{Metric, Status};
+use tokenpulse_core::sketch::{ItlRule, Sketch, Store};
+use tokenpulse_core::slo::Slo;
+use tokenpulse_core::strata::Key;
+use tokenpulse_core::tally::{Block, Counter, Run, Settings, SloTally};
+use tokenpulse_io::record::Skip;
+use tokenpulse_io::{Failure, Input, Reduction, Source, reduce};
+
+use crate::errors::{FormatError, to_python};
+use crate::sketch::PySketch;
+
+type Limits = (String, i64, i64, Option<i64>, Option<i64>, std::collections::BTreeMap<String, String>);
+
+/// A sketch in whatever store, as Python's.
+trait IntoPySketch {
+    fn into_py(self) -> PySketch;
+}
+
+impl IntoPySketch for Sketch<tokenpulse_core::sketch::Dense> {
+    fn into_py(self) -> PySketch {
+        PySketch::dense(self)
+    }
+}
+
+impl IntoPySketch for Sketch<tokenpulse_core::sketch::Sparse> {
+    fn into_py(self) -> PySketch {
+        PySketch::sparse(self)
+    }
+}
+
+/// Read logs by path; `-` is standard input.
+#[pyfunction]
+#[pyo3(signature = (paths, slos, itl_rule, by, timeline_ns, ttl_ns, progress))]
+#[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "as Python hands them over")]
+pub fn reduce_paths<'py>(
+    py: Python<'py>,
+    paths: Vec<String>,
+    slos: Vec<Limits>,
+    itl_rule: &str,
+    by: Vec<String>,
+    timeline_ns: Option<i64>,
+    ttl_ns: i64,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let settings = settings(slos, itl_rule, &by, timeline_ns, ttl_ns)?;
+    let sources = paths.into_iter().map(Source::Path).collect();
+    run(py, sources, &settings, progress)
+}
+
+/// Read logs already in memory, each with its name.
+#[pyfunction]
+#[pyo3(signature = (named, slos, itl_rule, by, timeline_ns, ttl_ns))]
+#[allow(clippy::needless_pass_by_value, reason = "as Python hands them over")]
+pub fn reduce_bytes<'py>(
+    py: Python<'py>,
+    named: Vec<(String, Vec<u8>)>,
+    slos: Vec<Limits>,
+    itl_rule: &str,
+    by: Vec<String>,
+    timeline_ns: Option<i64>,
+    ttl_ns: i64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let settings = settings(slos, itl_rule, &by, timeline_ns, ttl_ns)?;
+    let sources = named.into_iter().map(|(name, bytes)| Source::Bytes(name, bytes)).collect();
+    run(py, sources, &settings, None)
+}
+
+fn settings(
+    slos: Vec<Limits>,
+    itl_rule: &str,
+    by: &[String],
+    timeline_ns: Option<i64>,
+    ttl_ns: i64,
+) -> PyResult<Settings> {
+    let limit = |ns: i64| bounds::LIMIT_NS.check(ns).map_err(to_python);
+    let slos: PyResult<Vec<Slo>> = slos
+        .into_iter()
+        .map(|(name, ttft_ns, tpot_ns, e2e_ns, itl_ns, labels)| {
+            Ok(Slo {
+                name,
+                ttft_ns: limit(ttft_ns)?,
+                tpot_ns: limit(tpot_ns)?,
+                e2e_ns: e2e_ns.map(limit).transpose()?,
+                itl_ns: itl_ns.map(limit).transpose()?,
+                labels: labels.into_iter().collect(),
+            })
+        })
+        .collect();
+    Ok(Settings {
+        scale: bounds::DEFAULT_SCALE,
+        itl_rule: ItlRule::from_name(itl_rule).map_err(to_python)?,
+        slos: Arc::from(slos?),
+        by: by.iter().map(|name| Key::from_name(name)).collect(),
+        timeline_ns: timeline_ns.map(|ns| bounds::BIN_NS.check(ns)).transpose().map_err(to_python)?,
+        ttl_ns: bounds::LIMIT_NS.check(ttl_ns).map_err(to_python)?,
+    })
+}
+
+fn run<'py>(
+    py: Python<'py>,
+    sources: Vec<Source>,
+    settings: &Settings,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let mut raised: Option<PyErr> = None;
+    let reduced = py.detach(|| {
+        reduce(sources, settings, |done, total| {
+            let told = Python::attach(|py| {
+                py.check_signals()?;
+                progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, total)).map(|_| ()))
+            });
+            told.map_err(|error| raised = Some(error)).is_ok()
+        })
+    });
+    match reduced {
+        Ok(reduction) => reduction_dict(py, &reduction),
+        Err(Failure::Io(name, error)) => Err(os_error(&name, &error)),
+        Err(Failure::Format(name, found)) => Err(FormatError::new_err(format!(
+            "{name}: expected tokenpulse request or event lines, found none{found}"
+        ))),
+        Err(Failure::Settings(error)) => Err(to_python(error)),
+        Err(Failure::Stopped) => Err(raised.unwrap_or_else(|| PyRuntimeError::new_err("stopped"))),
+    }
+}
+
+/// The `OSError` that Python's `open` would raise.
+fn os_error(name: &str, error: &io::Error) -> PyErr {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
+    let code = match error.raw_os_error() {
+        Some(code) => code,
+        None if error.kind() == io::ErrorKind::IsADirectory => 21,
+        None => 5,
+    };
+    PyOSError::new_err((code, text, name.to_owned()))
+}
+
+fn reduction_dict<'py>(py: Python<'py>, reduction: &Reduction) -> PyResult<Bound<'py, PyDict>> {
+    let run = &reduction.run;
+    let dict = PyDict::new(py);
+    let inputs = PyList::empty(py);
+    let notices = PyList::empty(py);
+    for input in &reduction.inputs {
+        inputs.append(input_dict(py, input)?)?;
+        for notice in &input.notices {
+            let entry = PyDict::new(py);
+            entry.set_item("path", &input.path)?;
+            entry.set_item("line", notice.line)?;
+            entry.set_item("reason", notice.reason)?;
+            entry.set_item("message", &notice.message)?;
+            notices.append(entry)?;
+        }
+    }
+    dict.set_item("inputs", inputs)?;
+    dict.set_item("notices", notices)?;
+    dict.set_item("first_arrival_ns", run.first_arrival())?;
+    dict.set_item("last_emission_ns", run.last_emission())?;
+    dict.set_item("newest_ns", reduction.newest)?;
+    let rejected = Counter::ALL.into_iter().filter(|&counter| counter != Counter::Clamped);
+    dict.set_item("rejected", counts(py, rejected.map(|counter| (counter.name(), run.counter(counter))))?)?;
+    dict.set_item("clamped", run.counter(Counter::Clamped))?;
+    dict.set_item("total", block_dict(py, run.total())?)?;
+    let slowest = PyDict::new(py);
+    for metric in Metric::ALL {
+        slowest.set_item(metric.name(), run.slowest(metric).entries())?;
+    }
+    dict.set_item("slowest", slowest)?;
+    dict.set_item("by", by_list(py, run)?)?;
+    dict.set_item("by_interned_over", run.classes_over())?;
+    let asked = run.settings().timeline_ns;
+    let timeline = run.timeline().zip(asked).map(|(timeline, asked)| {
+        let bins = PyList::empty(py);
+        for (start, block) in timeline.iter() {
+            let bin = PyDict::new(py);
+            bin.set_item("start_ns", start)?;
+            bin.set_item("block", block_dict(py, block)?)?;
+            bins.append(bin)?;
+        }
+        let dict = PyDict::new(py);
+        dict.set_item("width_ns", timeline.width_ns())?;
+        dict.set_item("asked_ns", asked)?;
+        dict.set_item("bins", bins)?;
+        PyResult::Ok(dict)
+    });
+    dict.set_item("timeline", timeline.transpose()?)?;
+    Ok(dict)
+}
+
+fn input_dict<'py>(py: Python<'py>, input: &Input) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("path", &input.path)?;
+    dict.set_item("format", input.format())?;
+    dict.set_item("lines", input.lines)?;
+    dict.set_item("requests", input.requests)?;
+    dict.set_item("skipped", counts(py, Skip::ALL.into_iter().map(|skip| (skip.name(), input.skipped[skip as usize])))?)?;
+    Ok(dict)
+}
+
+fn by_list<'py>(py: Python<'py>, run: &Run) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for (combination, block) in run.classes() {
+        let key = PyDict::new(py);
+        for (name, value) in run.settings().by.iter().zip(combination.unwrap_or_default()) {
+            let name = match name {
+                Key::PromptLength => "prompt_length",
+                Key::OutputLength => "output_length",
+                Key::Label(name) => name,
+            };
+            key.set_item(name, value)?;
+        }
+        let entry = PyDict::new(py);
+        entry.set_item("key", key)?;
+        entry.set_item("other", combination.is_none())?;
+        entry.set_item("block", block_dict(py, block)?)?;
+        list.append(entry)?;
+    }
+    Ok(list)
+}
+
+fn block_dict<'py, S: Store>(py: Python<'py>, block: &Block<S>) -> PyResult<Bound<'py, PyDict>>
+where
+    Sketch<S>: IntoPySketch,
+{
+    let dict = PyDict::new(py);
+    dict.set_item("attempted", block.attempted)?;
+    let by_status = Status::ALL.into_iter().map(|status| (status.name(), block.status(status)));
+    dict.set_item("by_status", counts(py, by_status)?)?;
+    dict.set_item("degraded", block.degraded)?;
+    dict.set_item("preempted", block.preempted)?;
+    dict.set_item("preemptions", block.preemptions)?;
+    dict.set_item("prompt_tokens", block.prompt_tokens)?;
+    dict.set_item("output_tokens", block.output_tokens)?;
+    let missing = Metric::ALL.into_iter().map(|metric| (metric.name(), block.missing[metric as usize]));
+    dict.set_item("missing", counts(py, missing)?)?;
+    let latency = PyDict::new(py);
+    for (metric, sketch) in Metric::ALL.into_iter().zip(&block.latency) {
+        latency.set_item(metric.name(), sketch.clone().into_py().into_pyobject(py)?)?;
+    }
+    dict.set_item("latency", latency)?;
+    let slos: PyResult<Vec<_>> = block.slos.iter().map(|slo| slo_dict(py, slo)).collect();
+    dict.set_item("slos", slos?)?;
+    Ok(dict)
+}
+
+fn slo_dict<'py, S: Store>(py: Python<'py>, tally: &SloTally<S>) -> PyResult<Bound<'py, PyDict>>
+where
+    Sketch<S>: IntoPySketch,
+{
+    let dict = PyDict::new(py);
+    dict.set_item("good", tally.good)?;
+    dict.set_item("output_tokens", tally.good_output_tokens)?;
+    let missed = PyDict::new(py);
+    for (name, n) in tally.over_by_name() {
+        missed.set_item(name, n)?;
+    }
+    for status in Status::ALL {
+        let n = tally.failed[status as usize];
+        if n > 0 {
+            missed.set_item(status.name(), n)?;
+        }
+    }
+    dict.set_item("missed", missed)?;
+    dict.set_item("met", tally.met)?;
+    dict.set_item("deadlines", tally.deadlines)?;
+    dict.set_item("fluidity", tally.fluidity.clone().into_py().into_pyobject(py)?)?;
+    Ok(dict)
+}
+
+/// What occurred, by name.
+fn counts<'py>(py: Python<'py>, named: impl Iterator<Item = (&'static str, u64)>) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, n) in named.filter(|&(_, n)| n > 0) {
+        dict.set_item(name, n)?;
+    }
+    Ok(dict)
+}
