@@ -5,6 +5,9 @@
 
 use std::borrow::Cow;
 
+/// Text of a line, which is UTF-8 as a whole; kept as bytes so that short strings need no second check.
+pub type Text<'a> = Cow<'a, [u8]>;
+
 /// How deep arrays and objects may nest.
 pub const MAX_DEPTH: u32 = 128;
 
@@ -92,7 +95,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads an object; `member` is called at each value and must take it.
     #[inline]
-    pub fn object(&mut self, mut member: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
+    pub fn object(&mut self, mut member: impl FnMut(&mut Self, &[u8]) -> Read<()>) -> Read<()> {
         self.enter()?;
         self.skip_space();
         if self.peek() == b'}' {
@@ -148,7 +151,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads a string.
     #[inline]
-    pub fn string(&mut self) -> Read<Cow<'a, str>> {
+    pub fn string(&mut self) -> Read<Text<'a>> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
@@ -156,10 +159,7 @@ impl<'a> Cursor<'a> {
                 b'"' => {
                     let raw = &self.text[start..self.at];
                     self.at += 1;
-                    return match std::str::from_utf8(raw) {
-                        Ok(raw) => Ok(Cow::Borrowed(raw)),
-                        Err(_) => Err(Fault::Syntax),
-                    };
+                    return Ok(Cow::Borrowed(raw));
                 }
                 b'\\' => return self.escaped_string(start),
                 0..0x20 => return Err(Fault::Syntax),
@@ -169,14 +169,14 @@ impl<'a> Cursor<'a> {
     }
 
     #[cold]
-    fn escaped_string(&mut self, start: usize) -> Read<Cow<'a, str>> {
+    fn escaped_string(&mut self, start: usize) -> Read<Text<'a>> {
         let mut bytes = self.text[start..self.at].to_vec();
         loop {
             let byte = self.peek();
             match byte {
                 b'"' => {
                     self.at += 1;
-                    return String::from_utf8(bytes).map(Cow::Owned).map_err(|_| Fault::Syntax);
+                    return Ok(Cow::Owned(bytes));
                 }
                 b'\\' => {
                     self.at += 1;
@@ -303,14 +303,10 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn integer(&mut self) -> Read<Field<i64>> {
         let start = self.at;
-        let mut value: u64 = 0;
-        while let digit @ 0..=9 = self.peek().wrapping_sub(b'0') {
-            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
-            self.at += 1;
-        }
-        let digits = self.at - start;
-        let plain = (1..=18).contains(&digits)
-            && !matches!(self.peek(), b'.' | b'e' | b'E')
+        let (value, digits) = leading_digits(&self.text[start..]);
+        self.at += digits;
+        let plain = (1..=16).contains(&digits)
+            && !matches!(self.peek(), b'0'..=b'9' | b'.' | b'e' | b'E')
             && (digits == 1 || self.text[start] != b'0');
         if plain {
             return Ok(Field::Given(value as i64));
@@ -359,6 +355,9 @@ impl<'a> Cursor<'a> {
         if self.peek() != b'[' {
             return self.other();
         }
+        if self.plain_integers(values) {
+            return Ok(Field::Given(()));
+        }
         let mut field = Field::Given(());
         self.array(|cursor| {
             match cursor.integer()? {
@@ -372,8 +371,33 @@ impl<'a> Cursor<'a> {
         Ok(field)
     }
 
+    /// Reads an array of plain integers; anything else is left as it was, for the general way.
+    #[inline]
+    fn plain_integers(&mut self, values: &mut Vec<i64>) -> bool {
+        let mut at = self.at + 1;
+        loop {
+            if self.text.get(at) == Some(&b' ') {
+                at += 1;
+            }
+            let rest = self.text.get(at..).unwrap_or_default();
+            let (value, digits) = leading_digits(rest);
+            let leads_with_zero = digits > 1 && rest[0] == b'0';
+            let next = rest.get(digits).copied().unwrap_or(0);
+            if !(1..=16).contains(&digits) || leads_with_zero || (next != b',' && next != b']') {
+                values.clear();
+                return false;
+            }
+            values.push(value as i64);
+            at += digits + 1;
+            if next == b']' {
+                self.at = at;
+                return true;
+            }
+        }
+    }
+
     /// Reads a string.
-    pub fn text(&mut self) -> Read<Field<Cow<'a, str>>> {
+    pub fn text(&mut self) -> Read<Field<Text<'a>>> {
         if self.peek() == b'"' { Ok(Field::Given(self.string()?)) } else { self.other() }
     }
 
@@ -387,25 +411,87 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a boolean as its text; none, and nothing is read, where there is no boolean.
-    pub fn boolean_text(&mut self) -> Read<Option<&'static str>> {
+    pub fn boolean_text(&mut self) -> Read<Option<&'static [u8]>> {
         Ok(match self.peek() {
-            b't' => self.word(b"true").map(|()| Some("true"))?,
-            b'f' => self.word(b"false").map(|()| Some("false"))?,
+            b't' => self.word(b"true").map(|()| Some(&b"true"[..]))?,
+            b'f' => self.word(b"false").map(|()| Some(&b"false"[..]))?,
             _ => None,
         })
     }
 
     /// Reads a string, or an integer as its text.
     #[inline]
-    pub fn text_or_integer(&mut self) -> Read<Field<Cow<'a, str>>> {
+    pub fn text_or_integer(&mut self) -> Read<Field<Text<'a>>> {
         match self.peek() {
             b'"' => Ok(Field::Given(self.string()?)),
             b'-' | b'0'..=b'9' => {
                 let text = self.number()?;
                 let whole = !text.contains(['.', 'e', 'E', 'I']);
-                Ok(if whole { Field::Given(Cow::Borrowed(text)) } else { Field::WrongType })
+                Ok(if whole { Field::Given(Cow::Borrowed(text.as_bytes())) } else { Field::WrongType })
             }
             _ => self.other(),
+        }
+    }
+}
+
+/// The number that the leading digits make, up to 16 of them, and how many there are (17: more than 16 may be).
+#[inline(always)]
+fn leading_digits(text: &[u8]) -> (u64, usize) {
+    let Some((head, rest)) = text.split_first_chunk::<8>() else { return leading_digits_bytewise(text) };
+    let (high, digits) = eight_digits(u64::from_le_bytes(*head));
+    if digits < 8 {
+        return (high, digits);
+    }
+    let Some(next) = rest.first_chunk::<8>() else { return leading_digits_bytewise(text) };
+    let (low, more) = eight_digits(u64::from_le_bytes(*next));
+    const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+    (high * POWERS[more] + low, 8 + more)
+}
+
+#[cold]
+fn leading_digits_bytewise(text: &[u8]) -> (u64, usize) {
+    let mut value = 0;
+    let mut digits = 0;
+    while digits < 16 && digits < text.len() && text[digits].is_ascii_digit() {
+        value = value * 10 + u64::from(text[digits] - b'0');
+        digits += 1;
+    }
+    (value, digits)
+}
+
+/// The number that the leading digits among eight bytes make, and how many there are: all at once, in the manner of
+/// "SIMD within a register".
+#[inline(always)]
+fn eight_digits(bytes: u64) -> (u64, usize) {
+    let nibbles = bytes ^ 0x3030_3030_3030_3030;
+    // The high bit of each byte that is no digit: those over 9, and those that had it already.
+    let others = (nibbles.wrapping_add(0x7676_7676_7676_7676) | nibbles) & 0x8080_8080_8080_8080;
+    let digits = (others.trailing_zeros() / 8) as usize;
+    if digits == 0 {
+        return (0, 0);
+    }
+    // The digits move to the high end, with zeros before them.
+    let aligned = nibbles << (64 - 8 * digits);
+    let pairs = aligned.wrapping_mul(10).wrapping_add(aligned >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    let value = fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff;
+    (value, digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leading_digits;
+
+    #[test]
+    fn leading_digits_are_those_that_stand_first() {
+        for text in ["", "x", "0", "7,", "12345678", "123456789]", "9007199254740993,1", "1234567890123456", "99999999x"]
+        {
+            for padding in ["", "        ", ", 12345678901234567"] {
+                let text = format!("{text}{padding}");
+                let digits: String = text.chars().take_while(char::is_ascii_digit).take(16).collect();
+                let expected = (digits.parse().unwrap_or(0), digits.len());
+                assert_eq!(leading_digits(text.as_bytes()), expected, "{text:?}");
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use tokenpulse_core::bounds::{self, Range};
 use tokenpulse_core::request::{Event, Status};
 
-use crate::json::{Cursor, Fault, Field, Read};
+use crate::json::{Cursor, Fault, Field, Read, Text};
 
 /// Why a line is passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,11 +158,11 @@ pub struct Record {
 /// What was found for each field.
 #[derive(Default)]
 struct Found<'a> {
-    ev: Field<Cow<'a, str>>,
+    ev: Field<Text<'a>>,
     t_ns: Field<i64>,
-    id: Field<Cow<'a, str>>,
+    id: Field<Text<'a>>,
     k: Field<i64>,
-    status: Field<Cow<'a, str>>,
+    status: Field<Text<'a>>,
     degraded: Field<bool>,
     prompt_tokens: Field<i64>,
     ctx: Field<i64>,
@@ -225,28 +225,28 @@ impl Record {
         self.labels.clear();
         cursor.object(|cursor, key| {
             match key {
-                "t_ns" => found.t_ns = cursor.integer()?,
-                "id" => found.id = cursor.text_or_integer()?,
-                "ev" => found.ev = cursor.text()?,
-                "k" => found.k = cursor.integer()?,
-                "token_ns" => found.token_ns = cursor.integers(&mut self.token_ns)?,
-                "dt_ns" => found.dt_ns = cursor.integers(&mut self.dt_ns)?,
-                "n" => found.n = cursor.integers(&mut self.counts)?,
-                "status" => found.status = cursor.text()?,
-                "degraded" => found.degraded = cursor.boolean()?,
-                "prompt_tokens" => found.prompt_tokens = cursor.integer()?,
-                "ctx" => found.ctx = cursor.integer()?,
-                "arrive_ns" => found.arrive_ns = cursor.integer()?,
-                "arrival_mono_ns" => found.arrival_mono_ns = cursor.integer()?,
-                "schedule_ns" => found.schedule_ns = cursor.integer()?,
-                "prefill_ns" => found.prefill_ns = cursor.integer()?,
-                "output_tokens" => found.output_tokens = cursor.integer()?,
-                "first_token_ns" => found.first_token_ns = cursor.integer()?,
-                "last_token_ns" => found.last_token_ns = cursor.integer()?,
-                "preempt_ns" => found.preempt_ns = cursor.integers(&mut self.preempt_ns)?,
-                "resume_ns" => found.resume_ns = cursor.integers(&mut self.resume_ns)?,
-                "end_ns" => found.end_ns = cursor.integer()?,
-                "labels" => found.labels = read_labels(cursor, &mut self.labels, wants)?,
+                b"t_ns" => found.t_ns = cursor.integer()?,
+                b"id" => found.id = cursor.text_or_integer()?,
+                b"ev" => found.ev = cursor.text()?,
+                b"k" => found.k = cursor.integer()?,
+                b"token_ns" => found.token_ns = cursor.integers(&mut self.token_ns)?,
+                b"dt_ns" => found.dt_ns = cursor.integers(&mut self.dt_ns)?,
+                b"n" => found.n = cursor.integers(&mut self.counts)?,
+                b"status" => found.status = cursor.text()?,
+                b"degraded" => found.degraded = cursor.boolean()?,
+                b"prompt_tokens" => found.prompt_tokens = cursor.integer()?,
+                b"ctx" => found.ctx = cursor.integer()?,
+                b"arrive_ns" => found.arrive_ns = cursor.integer()?,
+                b"arrival_mono_ns" => found.arrival_mono_ns = cursor.integer()?,
+                b"schedule_ns" => found.schedule_ns = cursor.integer()?,
+                b"prefill_ns" => found.prefill_ns = cursor.integer()?,
+                b"output_tokens" => found.output_tokens = cursor.integer()?,
+                b"first_token_ns" => found.first_token_ns = cursor.integer()?,
+                b"last_token_ns" => found.last_token_ns = cursor.integer()?,
+                b"preempt_ns" => found.preempt_ns = cursor.integers(&mut self.preempt_ns)?,
+                b"resume_ns" => found.resume_ns = cursor.integers(&mut self.resume_ns)?,
+                b"end_ns" => found.end_ns = cursor.integer()?,
+                b"labels" => found.labels = read_labels(cursor, &mut self.labels, wants)?,
                 _ => cursor.skip()?,
             }
             Ok(())
@@ -261,17 +261,17 @@ impl Record {
             _ => return Err(wrong_type("ev", "a string")),
         };
         let event = match name {
-            "tokens" => LineEvent::Request(Event::Tokens(1)),
-            "arrive" => LineEvent::Arrive,
-            "schedule" => LineEvent::Request(Event::Schedule),
-            "prefill" => LineEvent::Request(Event::Prefill),
-            "preempt" => LineEvent::Request(Event::Preempt),
-            "resume" => LineEvent::Request(Event::Resume),
-            "end" => LineEvent::End { status: Status::Stop, degraded: false },
-            "gauge" | "add" | "count" | "kv_store" | "kv_evict" | "kv_lookup" | "kv_clear" | "ready" => {
+            b"tokens" => LineEvent::Request(Event::Tokens(1)),
+            b"arrive" => LineEvent::Arrive,
+            b"schedule" => LineEvent::Request(Event::Schedule),
+            b"prefill" => LineEvent::Request(Event::Prefill),
+            b"preempt" => LineEvent::Request(Event::Preempt),
+            b"resume" => LineEvent::Request(Event::Resume),
+            b"end" => LineEvent::End { status: Status::Stop, degraded: false },
+            b"gauge" | b"add" | b"count" | b"kv_store" | b"kv_evict" | b"kv_lookup" | b"kv_clear" | b"ready" => {
                 LineEvent::Other
             }
-            _ => return Err(Refused::new(Skip::UnknownKind, format!("expected a known ev, got {name:?}"))),
+            _ => return Err(Refused::new(Skip::UnknownKind, format!("expected a known ev, got {:?}", String::from_utf8_lossy(name)))),
         };
         self.t_ns = required("t_ns", optional("t_ns", found.t_ns, &bounds::TIME_NS)?)?;
         if event == LineEvent::Other {
@@ -349,7 +349,8 @@ impl Record {
         match &found.id {
             Field::Given(id) => {
                 self.id.clear();
-                self.id.push_str(id);
+                // The whole line is UTF-8, and so is each of its strings.
+                self.id.push_str(std::str::from_utf8(id).unwrap_or_default());
                 Ok(())
             }
             Field::Absent => Err(missing("id")),
@@ -369,11 +370,11 @@ impl Record {
     fn status_of(&self, found: &Found<'_>) -> Checked<Option<Status>> {
         match &found.status {
             Field::Absent => Ok(None),
-            Field::Given(name) => match Status::from_name(name) {
+            Field::Given(name) => match Status::from_name(&String::from_utf8_lossy(name)) {
                 Some(status) => Ok(Some(status)),
                 None => Err(Refused::new(
                     Skip::BadValue,
-                    format!("expected status stop, length, abort, error, timeout, oom or reject, got {name:?}"),
+                    format!("expected status stop, length, abort, error, timeout, oom or reject, got {:?}", String::from_utf8_lossy(name)),
                 )),
             },
             _ => Err(wrong_type("status", "a string")),
@@ -459,11 +460,11 @@ fn read_labels(
         };
         match value {
             Field::Given(value) => {
-                if wants.iter().any(|want| want == key) {
-                    labels.push((key.to_owned(), value.into_owned()));
+                if let Some(want) = wants.iter().find(|want| want.as_bytes() == key) {
+                    labels.push((want.clone(), String::from_utf8_lossy(&value).into_owned()));
                 }
             }
-            Field::Absent => labels.retain(|(name, _)| name != key),
+            Field::Absent => labels.retain(|(name, _)| name.as_bytes() != key),
             Field::WrongType | Field::BadValue => field = Field::WrongType,
         }
         Ok(())

@@ -104,6 +104,20 @@ impl Request {
         self.last_event
     }
 
+    /// The time of the last emission.
+    #[must_use]
+    pub const fn last_emission(&self) -> Option<i64> {
+        self.last
+    }
+
+    /// Takes emissions of one token each after the first, the last of them at `t`, whose times are known to be in
+    /// order.
+    pub fn take_tokens(&mut self, t: i64, n: u64) {
+        self.tokens += n;
+        self.last = Some(t);
+        self.last_event = t;
+    }
+
     /// The output tokens so far.
     #[must_use]
     pub const fn tokens(&self) -> u64 {

@@ -11,6 +11,8 @@ use super::{Dense, Rejection, Sketch, Unit, ns_from_float, ns_from_int};
 
 /// Values in a block: `BLOCK * TABLE_LIMIT_NS / LANES` must stay below 2^53.
 const BLOCK: usize = 1024;
+/// For what is left of a column: two vectors of sixteen.
+const SMALL_BLOCK: usize = 32;
 const LANES: usize = 16;
 const LIMIT: f64 = TABLE_LIMIT_NS as f64;
 
@@ -134,7 +136,13 @@ fn record_blocks<T: Number, const SECONDS: bool>(sketch: &mut Sketch, values: &[
     let mapping = Mapping::of(sketch.scale);
     let (blocks, rest) = values.as_chunks::<BLOCK>();
     for block in blocks {
-        if !record_block::<T, SECONDS>(sketch, mapping, block) {
+        if !record_block::<T, SECONDS, BLOCK>(sketch, mapping, block) {
+            record_singly::<T, SECONDS>(sketch, block);
+        }
+    }
+    let (blocks, rest) = rest.as_chunks::<SMALL_BLOCK>();
+    for block in blocks {
+        if !record_block::<T, SECONDS, SMALL_BLOCK>(sketch, mapping, block) {
             record_singly::<T, SECONDS>(sketch, block);
         }
     }
@@ -151,12 +159,12 @@ fn record_singly<T: Number, const SECONDS: bool>(sketch: &mut Sketch, values: &[
 
 /// Records a block whose values are all within the table's range; else records nothing and returns false.
 #[inline(always)]
-fn record_block<T: Number, const SECONDS: bool>(
+fn record_block<T: Number, const SECONDS: bool, const N: usize>(
     sketch: &mut Sketch,
     mapping: &Mapping,
-    block: &[T; BLOCK],
+    block: &[T; N],
 ) -> bool {
-    let mut wholes = [0.0; BLOCK];
+    let mut wholes = [0.0; N];
     let mut sums = [0.0; LANES];
     let mut mins = [f64::INFINITY; LANES];
     let mut maxs = [0.0; LANES];
@@ -174,7 +182,7 @@ fn record_block<T: Number, const SECONDS: bool>(
     if !fits {
         return false;
     }
-    let mut slots = [0_u16; BLOCK];
+    let mut slots = [0_u16; N];
     for (slot, &whole) in slots.iter_mut().zip(&wholes) {
         *slot = mapping.slot_of_whole(whole) as u16;
     }

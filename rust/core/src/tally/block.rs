@@ -2,7 +2,7 @@
 
 use super::run::Settings;
 use crate::request::{Ending, Metric, Status};
-use crate::sketch::{ItlRule, Sketch, Store};
+use crate::sketch::{Dense, ItlRule, Sketch, Store, Unit};
 use crate::slo::{Fluidity, Slo, Verdict};
 use crate::window::Pane;
 
@@ -165,6 +165,14 @@ impl<S: Store> Block<S> {
     #[must_use]
     pub fn status(&self, status: Status) -> u64 {
         self.by_status[status as usize]
+    }
+}
+
+impl Block<Dense> {
+    /// Records emissions of one token each.
+    pub fn observe_column(&mut self, gaps_ns: &[i64]) {
+        self.output_tokens += gaps_ns.len() as u64;
+        self.latency[Metric::Itl as usize].record_many(gaps_ns, Unit::Nanoseconds);
     }
 }
 

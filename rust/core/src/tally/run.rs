@@ -143,6 +143,8 @@ pub struct Run {
     arrivals: u64,
     /// Refusals since they were last asked for: (line, why).
     refusals: Vec<(u64, Counter)>,
+    /// Kept from request to request to be filled again.
+    gaps: Vec<i64>,
 }
 
 /// Refusals that are kept for the asking.
@@ -168,6 +170,7 @@ impl Run {
             last_emission: None,
             arrivals: 0,
             refusals: Vec::new(),
+            gaps: Vec::new(),
             settings,
         })
     }
@@ -522,6 +525,7 @@ impl Run {
         let mut prefill = events.prefill;
         let (mut resumes, mut preempts) = (events.resumes, events.preempts);
         let mut next = 0;
+        let mut as_column = events.counts.is_empty();
         while next < emissions.len() || schedule.is_some() || prefill.is_some() || !resumes.is_empty() || !preempts.is_empty()
         {
             let heads = [
@@ -559,9 +563,58 @@ impl Run {
                     if self.admit(t, line) {
                         self.take(flight, t, Event::Tokens(k), line);
                     }
+                    if as_column {
+                        let taken = self.take_column(flight, &emissions[next..], until);
+                        next += taken;
+                        as_column = taken > 0;
+                    }
                 }
             }
         }
+    }
+
+    /// Takes emissions of one token each, up to `until`, as a column: those at the head whose times are in order and
+    /// not far ahead. Returns how many; the rest, if any, is for the general way.
+    fn take_column(&mut self, flight: &mut Flight, times: &[i64], until: i64) -> usize {
+        let Some(last) = flight.request.last_emission() else { return 0 };
+        if self.timeline.is_some() || flight.request.last_event() != last {
+            return 0;
+        }
+        let mut gaps = std::mem::take(&mut self.gaps);
+        gaps.clear();
+        let mut before = last;
+        for &t in times {
+            if t < before || t >= until {
+                break;
+            }
+            gaps.push(t - before);
+            before = t;
+        }
+        let n = gaps.len();
+        // Far ahead or not is asked once for all: it can only be so if the last is.
+        if n > 0 && self.horizon.admits_plainly(before) {
+            self.horizon.admit(before);
+            flight.request.take_tokens(before, n as u64);
+            self.last_emission = self.last_emission.max(Some(before));
+            let largest = gaps.iter().copied().max().unwrap_or(0);
+            flight.max_itl = flight.max_itl.max(Some(largest));
+            self.slowest[Metric::Itl as usize].offer(largest, &flight.id);
+            for (index, fluidity) in &mut flight.deadlines {
+                let slo = &self.settings.slos[*index];
+                gaps.iter().for_each(|&gap| fluidity.emission(slo, false, gap, 1));
+            }
+            self.each_block(&flight.class, before, |block| match block {
+                AnyBlock::Dense(block) => block.observe_column(&gaps),
+                AnyBlock::Sparse(block) => gaps.iter().for_each(|&gap| {
+                    block.output_tokens += 1;
+                    block.observe_gap(gap, 1);
+                }),
+            });
+            self.gaps = gaps;
+            return n;
+        }
+        self.gaps = gaps;
+        0
     }
 
     /// Takes one of the two known times of untimed tokens.

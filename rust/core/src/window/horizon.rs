@@ -27,6 +27,12 @@ impl Horizon {
         true
     }
 
+    /// Whether this time, and any before it, is certain to be admitted.
+    #[must_use]
+    pub fn admits_plainly(&self, t: i64) -> bool {
+        self.newest.is_some_and(|newest| t.saturating_sub(newest) <= DAY_NS)
+    }
+
     /// The newest time that was taken.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
