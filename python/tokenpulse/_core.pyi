@@ -1,12 +1,21 @@
 """The compiled core. Import its names from `tokenpulse`, not from here."""
 
-import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = [
+    "DecodeError",
+    "FormatError",
+    "Sketch",
+    "SlidingSketch",
+    "__version__",
+    "reduce_bytes",
+    "reduce_paths",
+]
 
 __version__: str
 
@@ -54,7 +63,9 @@ class Sketch:
     def buckets(self) -> tuple[NDArray[np.int32], NDArray[np.uint64]]: ...
     def merge(self, other: Sketch, /) -> None: ...
     def __add__(self, other: Sketch, /) -> Sketch: ...
+    def __radd__(self, other: Sketch, /) -> Sketch: ...
     def __sub__(self, other: Sketch, /) -> Sketch: ...
+    def __rsub__(self, other: Sketch, /) -> Sketch: ...
     def copy(self) -> Sketch: ...
     def __copy__(self) -> Sketch: ...
     def __deepcopy__(self, memo: Any, /) -> Sketch: ...
@@ -63,3 +74,37 @@ class Sketch:
     @staticmethod
     def from_bytes(encoded: bytes, /) -> Sketch: ...
     def __reduce__(self) -> tuple[Any, tuple[bytes]]: ...
+
+@final
+class SlidingSketch:
+    def __new__(cls, width: str | int, scale: int = 6) -> SlidingSketch: ...
+    def record_ns(self, t_ns: int, value_ns: int, n: int = 1) -> None: ...
+    def read(self, now_ns: int) -> tuple[Sketch, float]: ...
+    @property
+    def width_ns(self) -> int: ...
+    @property
+    def pane_ns(self) -> int: ...
+    @property
+    def late(self) -> int: ...
+    @property
+    def future(self) -> int: ...
+    @property
+    def total(self) -> Sketch: ...
+
+def reduce_paths(
+    paths: list[str],
+    slos: list[tuple[str, int, int, int | None, int | None, dict[str, str]]],
+    itl_rule: str,
+    by: list[str],
+    timeline_ns: int | None,
+    ttl_ns: int,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, Any]: ...
+def reduce_bytes(
+    named: list[tuple[str, bytes]],
+    slos: list[tuple[str, int, int, int | None, int | None, dict[str, str]]],
+    itl_rule: str,
+    by: list[str],
+    timeline_ns: int | None,
+    ttl_ns: int,
+) -> dict[str, Any]: ...

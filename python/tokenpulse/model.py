@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,6 +21,10 @@ ITL_RULES = ("token", "chunk", "stamp")
 LENGTH_EDGES = (0, 128, 512, 2048, 8192, 32768, 131072)
 """Lower edges of the length bins, in tokens; each bin is `[lo, hi)`, the last open above."""
 
+LENGTH_KEYS = ("prompt_length", "output_length")
+"""The grouping keys that are length bins; every other key is a label."""
+
+MAX_LABEL_KEYS = 8
 MAX_CLASSES = 256
 MAX_TIMELINE_BINS = 10_000
 TTL_NS = 3_600_000_000_000
@@ -39,7 +42,7 @@ def limit_ns(name: str, seconds: float) -> int:
     """
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
         raise TypeError(f"slo {name} must be a number of seconds, got {seconds!r}")
-    if not math.isfinite(seconds) or not 1 <= round(seconds * 1e9) < 2**63:
+    if not (0 < seconds < 1e10 and 1 <= round(seconds * 1e9) < 2**63):
         raise ValueError(f"slo {name} must be between 1e-9 and 9.2e9 seconds, got {seconds!r}")
     return round(seconds * 1e9)
 

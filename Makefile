@@ -1,0 +1,71 @@
+# Each target sets up what it needs: a virtual environment in .venv, the release build of the extension, the tools.
+# A stamp file tells what is already there, so that a second run starts at once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+export VIRTUAL_ENV := $(abspath $(VENV))
+export PYO3_PYTHON := $(abspath $(BIN)/python)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_QUIET := 1
+
+RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
+
+# BENCH_SMOKE=1 runs every benchmark once, to see that it works, and measures nothing.
+BENCH_SMOKE ?=
+
+.PHONY: demo test test-rust test-python bench lint clean
+.DELETE_ON_ERROR:
+
+$(STAMPS)/venv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet 'pip>=25.1' 'maturin>=1.9,<2'
+	mkdir -p $(STAMPS) && touch $@
+
+# Python files are used in place; only Rust and the package's metadata need a build.
+$(STAMPS)/build: $(STAMPS)/venv pyproject.toml $(RUST)
+	$(BIN)/maturin develop --release --quiet
+	touch $@
+
+$(STAMPS)/test $(STAMPS)/bench $(STAMPS)/lint: $(STAMPS)/%: $(STAMPS)/build
+	$(BIN)/maturin develop --release --quiet --extras $*
+	touch $@
+
+demo: $(STAMPS)/build
+	$(BIN)/tokenpulse report tests/fixtures/demo_requests.jsonl --slo ttft=500ms,tpot=30ms
+	$(BIN)/tokenpulse report tests/fixtures/demo_events.jsonl --slo ttft=500ms,tpot=30ms --by tenant --timeline 500ms
+
+test: test-rust
+	$(MAKE) --no-print-directory test-python
+
+test-rust: $(STAMPS)/venv
+	if cargo nextest --version >/dev/null 2>&1; then \
+	  cargo nextest run --workspace && cargo test --workspace --doc; \
+	else cargo test --workspace; fi
+
+test-python: $(STAMPS)/test
+	$(BIN)/python -m pytest
+
+bench: $(STAMPS)/bench
+ifeq ($(BENCH_SMOKE),)
+	cargo bench --workspace
+	$(BIN)/python -m pytest benches/python -o addopts= --benchmark-only
+else
+	cargo bench --workspace -- --test
+	$(BIN)/python -m pytest benches/python -o addopts= --benchmark-disable -q
+endif
+
+lint: $(STAMPS)/lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest tokenpulse._core
+
+clean:
+	rm -rf $(VENV) target .pytest_cache .hypothesis .benchmarks .mypy_cache .ruff_cache
+	find python -name '*.so' -delete
+	find python tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,20 @@
+"""The group that the commands belong to."""
+
+from __future__ import annotations
+
+import click
+
+from tokenpulse import __version__
+from tokenpulse.cli.report import report
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@click.version_option(__version__, prog_name="tokenpulse")
+@click.pass_context
+def root(context: click.Context) -> None:
+    """Exact metering for LLM serving."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+root.add_command(report)

@@ -1,0 +1,61 @@
+"""The only file that imports the compiled core; everything else takes its names from here.
+
+Settings arrive as the model's types and leave as the plain tuples that the core takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tokenpulse import _core
+from tokenpulse._core import DecodeError, FormatError, Sketch, SlidingSketch, __version__
+from tokenpulse.model import SLO, TTL_NS, Reduction
+
+__all__ = [
+    "DecodeError",
+    "FormatError",
+    "Progress",
+    "Sketch",
+    "SlidingSketch",
+    "__version__",
+    "reduce_bytes",
+    "reduce_paths",
+]
+
+Progress = Callable[[int, int], None]
+"""Called a few times a second with the bytes done and the bytes in all (0 when unknown)."""
+
+_Limits = tuple[str, int, int, int | None, int | None, dict[str, str]]
+
+
+def _limits(slos: Sequence[SLO]) -> list[_Limits]:
+    return [(s.name, s.ttft_ns, s.tpot_ns, s.e2e_ns, s.itl_ns, dict(s.where)) for s in slos]
+
+
+def reduce_paths(
+    paths: Sequence[str],
+    slos: Sequence[SLO] = (),
+    itl_rule: str = "token",
+    by: Sequence[str] = (),
+    timeline_ns: int | None = None,
+    ttl_ns: int = TTL_NS,
+    progress: Progress | None = None,
+) -> Reduction:
+    """Read logs in one pass each and return what they come to; `-` is standard input.
+
+    Raises OSError for a file that cannot be read and FormatError for one whose format is unknown. An exception
+    that `progress` raises ends the reading.
+    """
+    return _core.reduce_paths(list(paths), _limits(slos), itl_rule, list(by), timeline_ns, ttl_ns, progress)
+
+
+def reduce_bytes(
+    named: Sequence[tuple[str, bytes]],
+    slos: Sequence[SLO] = (),
+    itl_rule: str = "token",
+    by: Sequence[str] = (),
+    timeline_ns: int | None = None,
+    ttl_ns: int = TTL_NS,
+) -> Reduction:
+    """The same for logs already in memory, each with the name it is reported under."""
+    return _core.reduce_bytes(list(named), _limits(slos), itl_rule, list(by), timeline_ns, ttl_ns)

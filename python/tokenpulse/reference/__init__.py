@@ -1,0 +1,20 @@
+"""The specification, executable: pure Python, no dependency, written to be read.
+
+The Rust core must agree with it, bit for bit; where the two differ, one has a bug. It is slow, and meant to be.
+
+- `sketch`, `buckets`, `wire`: the quantile sketch, its edges, its bytes
+- `window`: sliding windows, timelines, the newest time of an input
+- `request`: one request as a pure state machine
+- `slo`: verdicts and smoothness
+- `strata`: length bins, bounded classes
+- `tally`: what is added up
+- `log`: bytes to records
+- `report`: logs to a `Reduction`
+"""
+
+from tokenpulse.reference.log import FormatError
+from tokenpulse.reference.report import reduce, reduce_lines
+from tokenpulse.reference.sketch import DecodeError, Sketch
+from tokenpulse.reference.window import Horizon, Ring, Timeline
+
+__all__ = ["DecodeError", "FormatError", "Horizon", "Ring", "Sketch", "Timeline", "reduce", "reduce_lines"]

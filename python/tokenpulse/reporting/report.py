@@ -1,0 +1,249 @@
+"""`Report`: what a reduction's counts and sketches say, as named figures.
+
+Every figure is finite or None (absent, never 0 in its place). Times and rates are in seconds; `sum_ns` is the
+exact integer. Counts and sums are exact; quantiles are within `rules["relative_error"]` of the exact nearest-rank
+value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenpulse import formulas
+from tokenpulse.model import FAILED, METRICS, SLO, STATUSES, SUCCEEDED, Reduction, SketchLike
+
+SCHEMA = "tokenpulse.report/1"
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+"""The latency quantiles of a report. Few values lie above a good latency's tail, so they look upwards."""
+
+FLUIDITY_QUANTILES = {"p1": 0.01, "p5": 0.05, "p10": 0.1, "p50": 0.5, "p90": 0.9}
+"""The fluidity quantiles of a report. The worst requests have the lowest index, so they look downwards."""
+
+Figures = dict[str, Any]
+
+_NOT_KEYS = frozenset({"notices", "sketches", "by_sketches", "timeline_sketches", "slos"})
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Report:
+    """The figures of one report, named as the keys of its JSON, and the sketches behind them.
+
+    `sketches["ttft"]` is the whole run's sketch of a metric, to query or to merge with another report's;
+    `by_sketches` and `timeline_sketches` hold those of each item of `by` and `timeline`. `notices` names the
+    first lines and events of each input that could not be used.
+    """
+
+    schema: str = SCHEMA
+    inputs: list[Figures]
+    span_seconds: float | None
+    requests: Figures
+    tokens: Figures
+    preemptions: Figures
+    latency: dict[str, Figures | None]
+    fluidity: Figures
+    slowest: dict[str, list[Figures]]
+    rates: Figures
+    goodput: list[Figures]
+    availability: float | None
+    degraded: float | None
+    rejected: dict[str, int]
+    clamped: int
+    missing: dict[str, int]
+    rules: Figures
+    by: list[Figures]
+    by_over: int
+    timeline: list[Figures]
+    timeline_width_seconds: float | None
+    timeline_asked_seconds: float | None
+    slos: tuple[SLO, ...] = ()
+    notices: list[Figures] = field(default_factory=list)
+    sketches: dict[str, SketchLike]
+    by_sketches: tuple[dict[str, SketchLike], ...] = ()
+    timeline_sketches: tuple[dict[str, SketchLike], ...] = ()
+
+    @classmethod
+    def of(cls, reduction: Reduction, slos: Sequence[SLO] = (), itl: str = "token") -> Report:
+        """The report of a reduction that was made with these SLO sets and this ITL rule."""
+        slos = tuple(slos)
+        total = reduction["total"]
+        span = span_seconds(reduction["first_arrival_ns"], reduction["last_emission_ns"])
+        timeline = reduction["timeline"]
+        return cls(
+            inputs=[{**one, "skipped": _ordered(one["skipped"])} for one in reduction["inputs"]],
+            span_seconds=span,
+            slowest={
+                metric: [{"id": name, "value": ns / 1e9} for ns, name in reduction["slowest"].get(metric, ())]
+                for metric in METRICS
+            },
+            **_block(total, slos, span, in_flight(total)),
+            rejected=_ordered(reduction["rejected"]),
+            clamped=reduction["clamped"],
+            rules={
+                "itl": itl,
+                "quantile": "nearest_rank",
+                "relative_error": total["latency"]["ttft"].relative_error,
+            },
+            by=[
+                {
+                    "key": dict(one["key"]),
+                    "other": one["other"],
+                    **_block(one["block"], slos, span, in_flight(one["block"])),
+                }
+                for one in reduction["by"]
+            ],
+            by_over=reduction["by_interned_over"],
+            timeline=_bins(timeline, slos),
+            timeline_width_seconds=timeline["width_ns"] / 1e9 if timeline else None,
+            timeline_asked_seconds=timeline["asked_ns"] / 1e9 if timeline else None,
+            slos=slos,
+            notices=[dict(one) for one in reduction["notices"]],
+            sketches=dict(total["latency"]),
+            by_sketches=tuple(dict(one["block"]["latency"]) for one in reduction["by"]),
+            timeline_sketches=tuple(dict(one["block"]["latency"]) for one in (timeline["bins"] if timeline else ())),
+        )
+
+    @property
+    def unusable(self) -> int:
+        """How many lines were skipped and events refused, over all inputs."""
+        return sum(sum(one["skipped"].values()) for one in self.inputs) + sum(self.rejected.values())
+
+    def to_dict(self) -> Figures:
+        """The report as the JSON object that `tokenpulse report --json` prints."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _NOT_KEYS}
+
+    def __repr__(self) -> str:
+        span = "no span" if self.span_seconds is None else f"{self.span_seconds:.6g} s"
+        return (
+            f"<tokenpulse.Report: {self.requests['attempted']} requests, {self.tokens['output']} output tokens, {span}>"
+        )
+
+
+def span_seconds(first_arrival_ns: int | None, last_emission_ns: int | None) -> float | None:
+    """First arrival to last token; None where either is unknown or nothing lies between them.
+
+    >>> span_seconds(100, 1_500_000_100)
+    1.5
+    """
+    if first_arrival_ns is None or last_emission_ns is None or last_emission_ns <= first_arrival_ns:
+        return None
+    return (last_emission_ns - first_arrival_ns) / 1e9
+
+
+def in_flight(block: Mapping[str, Any]) -> int:
+    """Requests of a block that arrived and have not ended."""
+    ended: int = sum(block["by_status"].values())
+    return int(block["attempted"]) - ended
+
+
+def _block(block: Mapping[str, Any], slos: Sequence[SLO], seconds: float | None, waiting: int) -> Figures:
+    """The figures that the whole run, each group and each bin of the timeline have in common."""
+    by_status = {status: block["by_status"][status] for status in STATUSES if status in block["by_status"]}
+    ended = sum(by_status.values())
+    succeeded = sum(by_status.get(status, 0) for status in SUCCEEDED)
+    return {
+        "requests": {
+            "attempted": block["attempted"],
+            "succeeded": succeeded,
+            "failed": sum(by_status.get(status, 0) for status in FAILED),
+            "aborted": by_status.get("abort", 0),
+            "rejected": by_status.get("reject", 0),
+            "lost": by_status.get("lost", 0),
+            "in_flight": waiting,
+            "by_status": by_status,
+        },
+        "tokens": {"prompt": block["prompt_tokens"], "output": block["output_tokens"]},
+        "preemptions": {"requests": block["preempted"], "events": block["preemptions"]},
+        "latency": {metric: _latency(block["latency"][metric]) for metric in METRICS},
+        "rates": {
+            "output_tokens_per_second": formulas.token_throughput(block["output_tokens"], seconds),
+            "requests_per_second": formulas.request_throughput(succeeded, seconds),
+        },
+        "goodput": [_goodput(slo, one, seconds) for slo, one in zip(slos, block["slos"], strict=True)],
+        "fluidity": {slo.name: _fluidity(one) for slo, one in zip(slos, block["slos"], strict=True)},
+        "availability": formulas.availability(by_status),
+        "degraded": formulas.degraded_rate(block["degraded"], ended),
+        "missing": {metric: block["missing"][metric] for metric in METRICS if metric in block["missing"]},
+    }
+
+
+def _bins(timeline: Mapping[str, Any] | None, slos: Sequence[SLO]) -> list[Figures]:
+    """The bins of a timeline in which something happened; `in_flight` is what a bin leaves to the next."""
+    if timeline is None:
+        return []
+    width = timeline["width_ns"] / 1e9
+    bins: list[Figures] = []
+    waiting = 0
+    for one in timeline["bins"]:
+        waiting += in_flight(one["block"])
+        head = {"start_seconds": one["start_ns"] / 1e9, "width_seconds": width}
+        bins.append(head | _block(one["block"], slos, width, waiting))
+    return bins
+
+
+def _latency(sketch: SketchLike) -> Figures | None:
+    if not sketch.count:
+        return None
+    return {
+        "count": sketch.count,
+        "sum": sketch.sum,
+        "sum_ns": sketch.sum_ns,
+        "mean": sketch.mean,
+        "min": sketch.min,
+        "max": sketch.max,
+        **{name: sketch.quantile(q) for name, q in QUANTILES.items()},
+    }
+
+
+def _goodput(slo: SLO, judged: Mapping[str, Any], seconds: float | None) -> Figures:
+    missed = dict(sorted(judged["missed"].items(), key=lambda reason: _miss_order(reason[0])))
+    total = judged["good"] + sum(missed.values())
+    return {
+        "name": slo.name,
+        "slo": {
+            "ttft": slo.ttft,
+            "tpot": slo.tpot,
+            "e2e": slo.e2e,
+            "itl": slo.itl,
+            "objective": slo.objective,
+            "where": dict(slo.where),
+        },
+        "good": judged["good"],
+        "judged": total,
+        "attainment": formulas.attainment(judged["good"], total),
+        "requests_per_second": formulas.goodput(judged["good"], seconds),
+        "tokens_per_second": formulas.token_throughput(judged["output_tokens"], seconds),
+        "missed": missed,
+    }
+
+
+def _miss_order(reason: str) -> tuple[int, int, str]:
+    """Limits first, the fewest at once first; then requests without a token; then the failures."""
+    limits = reason.split("+")
+    if limits[0] in METRICS:
+        return (0, len(limits), "".join(str(METRICS.index(limit)) for limit in limits))
+    return (1, 0, "") if reason == "no_tokens" else (2, STATUSES.index(reason), "")
+
+
+def _fluidity(judged: Mapping[str, Any]) -> Figures:
+    sketch: SketchLike = judged["fluidity"]
+    return {
+        "index": formulas.fluidity_index(judged["met"], judged["deadlines"]),
+        "met": judged["met"],
+        "deadlines": judged["deadlines"],
+        "count": sketch.count,
+        "mean": _finite(sketch.mean),
+        "min": _finite(sketch.min),
+        **{name: _finite(sketch.quantile(q)) for name, q in FLUIDITY_QUANTILES.items()},
+    }
+
+
+def _finite(figure: float) -> float | None:
+    return figure if math.isfinite(figure) else None
+
+
+def _ordered(counts: Mapping[str, int]) -> dict[str, int]:
+    return {reason: counts[reason] for reason in sorted(counts)}

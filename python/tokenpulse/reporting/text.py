@@ -1,0 +1,63 @@
+"""Figures and names as text for people: few digits, thousands apart, nothing that upsets a terminal."""
+
+from __future__ import annotations
+
+
+def count(amount: int) -> str:
+    """A count with its thousands apart.
+
+    >>> count(1234567)
+    '1,234,567'
+    """
+    return f"{amount:,}"
+
+
+def number(amount: float | None) -> str:
+    """A figure with three or four digits that tell, or `-` where there is none.
+
+    >>> number(0.01234), number(1.5), number(22.81), number(1234.5), number(None)
+    ('0.0123', '1.50', '22.8', '1,234', '-')
+    """
+    if amount is None:
+        return "-"
+    if amount == 0:
+        return "0"
+    if amount < 0.001 or amount >= 1e7:
+        return f"{amount:.2e}"
+    if amount < 1:
+        return f"{amount:.3g}"
+    if amount < 10:
+        return f"{amount:.2f}"
+    return f"{amount:.1f}" if amount < 1000 else f"{amount:,.0f}"
+
+
+def ms(seconds: float) -> str:
+    """Seconds as milliseconds.
+
+    >>> ms(0.02281), ms(0.0)
+    ('22.8', '0')
+    """
+    return number(seconds * 1e3)
+
+
+def percent(share: float | None) -> str:
+    """A share in percent; never rounded up to 100 nor down to 0.
+
+    >>> percent(0.5), percent(0.999999), percent(1.0), percent(None)
+    ('50.00 %', '99.99 %', '100 %', '-')
+    """
+    if share is None:
+        return "-"
+    if share in (0, 1):
+        return f"{share * 100:.0f} %"
+    return f"{min(99.99, max(0.01, 100 * share)):.2f} %"
+
+
+def printable(text: str) -> str:
+    """Text from a log, safe to print: control characters and lone surrogates are escaped.
+
+    >>> printable("a" + chr(27) + "[31m")
+    'a\\\\x1b[31m'
+    """
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown.encode("utf-8", "backslashreplace").decode()
