@@ -15,7 +15,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml
 # BENCH_SMOKE=1 runs every benchmark once, to see that it works, and measures nothing.
 BENCH_SMOKE ?=
 
-.PHONY: demo test test-rust test-python bench lint clean
+.PHONY: demo test test-rust test-tools test-python bench lint clean
 .DELETE_ON_ERROR:
 
 $(STAMPS)/venv:
@@ -45,7 +45,9 @@ test-rust: $(STAMPS)/venv
 	  cargo nextest run --workspace && cargo test --workspace --doc; \
 	else cargo test --workspace; fi
 
-test-python: $(STAMPS)/test
+test-tools: $(STAMPS)/test
+
+test-python: test-tools
 	$(BIN)/python -m pytest
 
 bench: $(STAMPS)/bench

@@ -109,7 +109,7 @@ def test_sets_are_named_apart() -> None:
     with pytest.raises(ValueError, match="two slo sets are named 'a'"):
         slo_sets(["a:ttft=1s,tpot=1s", "a:ttft=2s,tpot=1s"])
     with pytest.raises(TypeError, match="got 5"):
-        slo_sets([5])  # type: ignore[list-item]
+        slo_sets([5])
 
 
 def test_restrictions() -> None:

@@ -434,6 +434,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
+const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
 /// The number that the leading digits make, up to 16 of them, and how many there are (17: more than 16 may be).
 #[inline(always)]
 fn leading_digits(text: &[u8]) -> (u64, usize) {
@@ -444,7 +446,6 @@ fn leading_digits(text: &[u8]) -> (u64, usize) {
     }
     let Some(next) = rest.first_chunk::<8>() else { return leading_digits_bytewise(text) };
     let (low, more) = eight_digits(u64::from_le_bytes(*next));
-    const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
     (high * POWERS[more] + low, 8 + more)
 }
 
@@ -484,7 +485,8 @@ mod tests {
 
     #[test]
     fn leading_digits_are_those_that_stand_first() {
-        for text in ["", "x", "0", "7,", "12345678", "123456789]", "9007199254740993,1", "1234567890123456", "99999999x"]
+        for text in
+            ["", "x", "0", "7,", "12345678", "123456789]", "9007199254740993,1", "1234567890123456", "99999999x"]
         {
             for padding in ["", "        ", ", 12345678901234567"] {
                 let text = format!("{text}{padding}");

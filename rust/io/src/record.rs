@@ -203,8 +203,7 @@ impl Record {
             return Err(Refused::new(Skip::NotObject, "expected a JSON object, got another JSON value"));
         };
         let is_event = !matches!(found.ev, Field::Absent);
-        let is_request =
-            !matches!((found.arrive_ns, found.arrival_mono_ns), (Field::Absent, Field::Absent));
+        let is_request = !matches!((found.arrive_ns, found.arrival_mono_ns), (Field::Absent, Field::Absent));
         self.recognised = is_event || is_request;
         if is_event {
             self.check_event(&found)
@@ -271,7 +270,12 @@ impl Record {
             b"gauge" | b"add" | b"count" | b"kv_store" | b"kv_evict" | b"kv_lookup" | b"kv_clear" | b"ready" => {
                 LineEvent::Other
             }
-            _ => return Err(Refused::new(Skip::UnknownKind, format!("expected a known ev, got {:?}", String::from_utf8_lossy(name)))),
+            _ => {
+                return Err(Refused::new(
+                    Skip::UnknownKind,
+                    format!("expected a known ev, got {:?}", String::from_utf8_lossy(name)),
+                ));
+            }
         };
         self.t_ns = required("t_ns", optional("t_ns", found.t_ns, &bounds::TIME_NS)?)?;
         if event == LineEvent::Other {
@@ -288,7 +292,7 @@ impl Record {
                 LineEvent::Request(Event::Tokens(k as u64))
             }
             LineEvent::End { .. } => {
-                let status = required("status", self.status_of(found)?)?;
+                let status = required("status", status_of(found)?)?;
                 LineEvent::End { status, degraded: degraded_of(found)? }
             }
             _ => event,
@@ -338,7 +342,7 @@ impl Record {
             self.resume_ns.clear();
         }
         self.end_ns = optional("end_ns", found.end_ns, &bounds::TIME_NS)?;
-        self.status = self.status_of(found)?.unwrap_or_default();
+        self.status = status_of(found)?.unwrap_or_default();
         self.degraded = degraded_of(found)?;
         self.take_prompt(found)?;
         Ok(Kind::Request)
@@ -366,24 +370,27 @@ impl Record {
             _ => Err(wrong_type("labels", "an object of strings, integers or booleans")),
         }
     }
-
-    fn status_of(&self, found: &Found<'_>) -> Checked<Option<Status>> {
-        match &found.status {
-            Field::Absent => Ok(None),
-            Field::Given(name) => match Status::from_name(&String::from_utf8_lossy(name)) {
-                Some(status) => Ok(Some(status)),
-                None => Err(Refused::new(
-                    Skip::BadValue,
-                    format!("expected status stop, length, abort, error, timeout, oom or reject, got {:?}", String::from_utf8_lossy(name)),
-                )),
-            },
-            _ => Err(wrong_type("status", "a string")),
-        }
-    }
 }
 
 /// Offsets from an arrival: whether the sum is a legal time is checked where it is made.
 const OFFSET_NS: Range = Range { name: "offset in ns", min: i64::MIN, max: i64::MAX };
+
+fn status_of(found: &Found<'_>) -> Checked<Option<Status>> {
+    match &found.status {
+        Field::Absent => Ok(None),
+        Field::Given(name) => match Status::from_name(&String::from_utf8_lossy(name)) {
+            Some(status) => Ok(Some(status)),
+            None => Err(Refused::new(
+                Skip::BadValue,
+                format!(
+                    "expected status stop, length, abort, error, timeout, oom or reject, got {:?}",
+                    String::from_utf8_lossy(name)
+                ),
+            )),
+        },
+        _ => Err(wrong_type("status", "a string")),
+    }
+}
 
 fn degraded_of(found: &Found<'_>) -> Checked<bool> {
     match found.degraded {
@@ -443,11 +450,7 @@ fn array(name: &str, field: Field<()>, values: &[i64], range: &Range) -> Checked
 }
 
 /// Reads labels; those that are wanted are kept.
-fn read_labels(
-    cursor: &mut Cursor<'_>,
-    labels: &mut Vec<(String, String)>,
-    wants: &[String],
-) -> Read<Field<()>> {
+fn read_labels(cursor: &mut Cursor<'_>, labels: &mut Vec<(String, String)>, wants: &[String]) -> Read<Field<()>> {
     labels.clear();
     if !cursor.is_object() {
         return cursor.other();

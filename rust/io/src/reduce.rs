@@ -111,7 +111,7 @@ impl Flights {
 
     fn insert(&mut self, flight: Flight) {
         let hash = self.hasher.hash_one(flight.id());
-        let hasher = |flight: &Box<Flight>| self.hasher.hash_one(flight.id());
+        let hasher = |there: &_| self.hasher.hash_one(Box::<Flight>::as_ref(there).id());
         match self.table.entry(hash, |there| there.id() == flight.id(), hasher) {
             Entry::Vacant(place) => {
                 place.insert(Box::new(flight));
@@ -225,9 +225,10 @@ impl Reader {
         let input = &self.input;
         let nothing = input.recognised == 0 && (input.lines > 0 || input.skipped.iter().any(|&n| n > 0));
         if nothing {
-            let found = input.notices.first().map_or(String::new(), |notice| {
-                format!("; line {}: {}", notice.line, notice.message)
-            });
+            let found = input
+                .notices
+                .first()
+                .map_or(String::new(), |notice| format!("; line {}: {}", notice.line, notice.message));
             return Err(Failure::Format(name, found));
         }
         progress(meter.bytes());
@@ -338,8 +339,7 @@ impl Reader {
             self.lose(t);
         }
         let record = &self.record;
-        let arrival =
-            Arrival { id: &record.id, t, prompt_tokens: record.prompt_tokens, labels: &record.labels };
+        let arrival = Arrival { id: &record.id, t, prompt_tokens: record.prompt_tokens, labels: &record.labels };
         let flight = self.run.arrive(&arrival);
         self.flights.insert(flight);
         self.input.requests += 1;

@@ -119,11 +119,8 @@ impl Column {
                 }
             }),
             Self::Buffer(buffer, ty) => {
-                let view = View {
-                    start: buffer.buf_ptr().cast(),
-                    len: buffer.item_count(),
-                    stride: buffer.strides()[0],
-                };
+                let view =
+                    View { start: buffer.buf_ptr().cast(), len: buffer.item_count(), stride: buffer.strides()[0] };
                 let mut run = || {
                     with(&mut |sketch| match ty {
                         Type::F64 => view.record::<f64>(sketch, unit),
@@ -132,7 +129,11 @@ impl Column {
                         Type::U64 => view.record::<u64>(sketch, unit),
                     });
                 };
-                if view.len >= DETACH_FROM { py.detach(run) } else { run() }
+                if view.len >= DETACH_FROM {
+                    py.detach(run);
+                } else {
+                    run();
+                }
                 buffer.release(py);
             }
         }
@@ -169,9 +170,7 @@ impl View {
         for index in 0..self.len {
             // SAFETY: element `index` lies `index * stride` bytes from the start, by the buffer protocol; the read
             // needs no alignment.
-            gathered.push(unsafe {
-                self.start.offset(index as isize * self.stride).cast::<T>().read_unaligned()
-            });
+            gathered.push(unsafe { self.start.offset(index as isize * self.stride).cast::<T>().read_unaligned() });
             if gathered.len() == GATHERED {
                 sketch.record_many(&gathered, unit);
                 gathered.clear();

@@ -9,6 +9,7 @@ create_exception!(tokenpulse, DecodeError, PyValueError, "Bytes that are no sket
 create_exception!(tokenpulse, FormatError, PyValueError, "A log in no format that is known.");
 
 /// `ValueError`, or `DecodeError` for bytes.
+#[allow(clippy::needless_pass_by_value, reason = "the last use of an error")]
 pub fn to_python(error: Error) -> PyErr {
     let message = error.to_string();
     match error.kind() {

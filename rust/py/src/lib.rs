@@ -1,6 +1,8 @@
 //! The Python surface of tokenpulse on one screen: every name of `tokenpulse._core`. Converts and names, never computes.
 
 #![allow(missing_docs, reason = "documented where Python sees it")]
+#![allow(clippy::doc_markdown, reason = "these comments are Python's docstrings")]
+#![allow(clippy::elidable_lifetime_names, reason = "the interpreter's lifetime is named throughout")]
 
 mod column;
 mod errors;

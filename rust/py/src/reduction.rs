@@ -12,8 +12,7 @@ use tokenpulse_core::sketch::{ItlRule, Sketch, Store};
 use tokenpulse_core::slo::Slo;
 use tokenpulse_core::strata::Key;
 use tokenpulse_core::tally::{Block, Counter, Run, Settings, SloTally};
-use tokenpulse_io::record::Skip;
-use tokenpulse_io::{Failure, Input, Reduction, Source, reduce};
+use tokenpulse_io::{Failure, Input, Reduction, Skip, Source, reduce};
 
 use crate::errors::{FormatError, to_python};
 use crate::sketch::PySketch;
@@ -53,7 +52,7 @@ pub fn reduce_paths<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let settings = settings(slos, itl_rule, &by, timeline_ns, ttl_ns)?;
     let sources = paths.into_iter().map(Source::Path).collect();
-    run(py, sources, &settings, progress)
+    run(py, sources, &settings, progress.as_ref())
 }
 
 /// Read logs already in memory, each with its name.
@@ -109,14 +108,14 @@ fn run<'py>(
     py: Python<'py>,
     sources: Vec<Source>,
     settings: &Settings,
-    progress: Option<Py<PyAny>>,
+    progress: Option<&Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut raised: Option<PyErr> = None;
     let reduced = py.detach(|| {
         reduce(sources, settings, |done, total| {
             let told = Python::attach(|py| {
                 py.check_signals()?;
-                progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, total)).map(|_| ()))
+                progress.map_or(Ok(()), |progress| progress.call1(py, (done, total)).map(|_| ()))
             });
             told.map_err(|error| raised = Some(error)).is_ok()
         })
@@ -124,9 +123,9 @@ fn run<'py>(
     match reduced {
         Ok(reduction) => reduction_dict(py, &reduction),
         Err(Failure::Io(name, error)) => Err(os_error(&name, &error)),
-        Err(Failure::Format(name, found)) => Err(FormatError::new_err(format!(
-            "{name}: expected tokenpulse request or event lines, found none{found}"
-        ))),
+        Err(Failure::Format(name, found)) => {
+            Err(FormatError::new_err(format!("{name}: expected tokenpulse request or event lines, found none{found}")))
+        }
         Err(Failure::Settings(error)) => Err(to_python(error)),
         Err(Failure::Stopped) => Err(raised.unwrap_or_else(|| PyRuntimeError::new_err("stopped"))),
     }
@@ -201,7 +200,10 @@ fn input_dict<'py>(py: Python<'py>, input: &Input) -> PyResult<Bound<'py, PyDict
     dict.set_item("format", input.format())?;
     dict.set_item("lines", input.lines)?;
     dict.set_item("requests", input.requests)?;
-    dict.set_item("skipped", counts(py, Skip::ALL.into_iter().map(|skip| (skip.name(), input.skipped[skip as usize])))?)?;
+    dict.set_item(
+        "skipped",
+        counts(py, Skip::ALL.into_iter().map(|skip| (skip.name(), input.skipped[skip as usize])))?,
+    )?;
     Ok(dict)
 }
 

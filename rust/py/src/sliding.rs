@@ -78,6 +78,10 @@ impl PySlidingSketch {
 
     fn __repr__(&self) -> String {
         let window = self.lock();
-        format!("SlidingSketch({} s, {} values in all)", seconds(window.ring().width_ns() as u128), window.total().count())
+        format!(
+            "SlidingSketch({} s, {} values in all)",
+            seconds(window.ring().width_ns() as u128),
+            window.total().count()
+        )
     }
 }

@@ -156,13 +156,10 @@ impl<S: Store> Sketch<S> {
         let mut rejected = [0; 4];
         for reason in Rejection::ALL {
             let n = attributes.int(&rejection_key(reason))?.unwrap_or(0);
-            rejected[reason as usize] =
-                u64::try_from(n).map_err(|_| Error::decode("rejections of 0 or more", n))?;
+            rejected[reason as usize] = u64::try_from(n).map_err(|_| Error::decode("rejections of 0 or more", n))?;
         }
         let sum_ns = attributes.string("sum_ns")?.ok_or_else(|| Error::decode("an exact sum", "none"))?;
-        let sum_ns: u128 = sum_ns
-            .parse()
-            .map_err(|_| Error::decode("an exact sum", format_args!("{sum_ns:?}")))?;
+        let sum_ns: u128 = sum_ns.parse().map_err(|_| Error::decode("an exact sum", format_args!("{sum_ns:?}")))?;
         let mut sketch = Self::empty(scale, rule);
         for (reason, n) in Rejection::ALL.into_iter().zip(rejected) {
             sketch.reject(reason, n);

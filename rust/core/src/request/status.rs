@@ -76,16 +76,8 @@ pub enum Status {
 
 impl Status {
     /// All statuses, in the order in which reports list them.
-    pub const ALL: [Self; 8] = [
-        Self::Stop,
-        Self::Length,
-        Self::Abort,
-        Self::Error,
-        Self::Timeout,
-        Self::Oom,
-        Self::Reject,
-        Self::Lost,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Stop, Self::Length, Self::Abort, Self::Error, Self::Timeout, Self::Oom, Self::Reject, Self::Lost];
 
     /// The name that logs and reports use.
     #[must_use]

@@ -170,15 +170,13 @@ impl Request {
 
     #[inline]
     fn emit(&mut self, t: i64) -> Observation {
-        match self.last.replace(t) {
-            Some(last) => Observation::Gap(t - last),
-            None => {
-                self.first = Some(t);
-                let began = self.prefill.or(self.schedule);
-                let prefill = self.schedule.and(began).map(|began| t - began);
-                Observation::First { ttft: t - self.arrive, prefill }
-            }
+        if let Some(last) = self.last.replace(t) {
+            return Observation::Gap(t - last);
         }
+        self.first = Some(t);
+        let began = self.prefill.or(self.schedule);
+        let prefill = self.schedule.and(began).map(|began| t - began);
+        Observation::First { ttft: t - self.arrive, prefill }
     }
 
     /// Says that so many tokens came at times that are not known, but for the outer two.

@@ -99,7 +99,8 @@ impl<S: Store> Sketch<S> {
             return Err(Error::value("earlier snapshot", expected, format_args!("scale {}", earlier.scale)));
         }
         let old = earlier.coarser::<S>(self.scale);
-        let more = |what: &str| Error::value("earlier snapshot", "part of the later sketch", format_args!("more {what}"));
+        let more =
+            |what: &str| Error::value("earlier snapshot", "part of the later sketch", format_args!("more {what}"));
         let mut since = Self::empty(self.scale, self.itl_rule);
         let mut fits = true;
         old.store.visit(old.span(), |slot, n| {
@@ -171,7 +172,10 @@ impl<S: Store> Sketch<S> {
         let mapping = Mapping::of(self.scale);
         let placed = 0 <= min_ns && min_ns <= max_ns && mapping.slot(min_ns) == first && mapping.slot(max_ns) == last;
         if !placed {
-            return Err(Error::decode("min and max within its outermost buckets", format_args!("{min_ns}, {max_ns} ns")));
+            return Err(Error::decode(
+                "min and max within its outermost buckets",
+                format_args!("{min_ns}, {max_ns} ns"),
+            ));
         }
         if sum_ns < total * min_ns as u128 || sum_ns > total * max_ns as u128 + total {
             return Err(Error::decode("a sum between count * min and count * max", format_args!("{sum_ns} ns")));

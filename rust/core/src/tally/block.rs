@@ -1,6 +1,6 @@
 //! One set of counts and sketches: of a whole run, of a class, or of a stretch of time.
 
-use super::run::Settings;
+use super::settings::Settings;
 use crate::request::{Ending, Metric, Status};
 use crate::sketch::{Dense, ItlRule, Sketch, Store, Unit};
 use crate::slo::{Fluidity, Slo, Verdict};

@@ -4,10 +4,15 @@
 
 mod block;
 mod flight;
+mod replay;
+mod route;
 mod run;
+mod settings;
 mod slowest;
 
 pub use block::{Block, SloTally};
 pub use flight::{Arrival, Flight};
-pub use run::{Counter, Finished, Run, Settings, Timed, UntimedTokens};
+pub use replay::{Finished, UntimedTokens};
+pub use run::Run;
+pub use settings::{Counter, Settings};
 pub use slowest::Slowest;

@@ -5,146 +5,33 @@
 use std::sync::Arc;
 
 use super::flight::{Arrival, Class, Flight};
+use super::route::AnyBlock;
+use super::settings::{Counter, Settings};
 use super::{Block, Slowest};
-use crate::request::{Event, Metric, Observation, Refusal, Status};
-use crate::sketch::{Dense, ItlRule, Sparse};
-use crate::slo::Slo;
-use crate::strata::{Key, Strata};
+use crate::request::{Event, Metric, Observation, Status};
+use crate::sketch::{Dense, Sparse};
+use crate::strata::Strata;
 use crate::window::{Horizon, Pane, Timeline};
-
-/// What a run is measured by.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The scale of all sketches.
-    pub scale: u8,
-    /// How emissions of several tokens are recorded.
-    pub itl_rule: ItlRule,
-    /// The sets of limits.
-    pub slos: Arc<[Slo]>,
-    /// What requests are classed by; empty: not at all.
-    pub by: Vec<Key>,
-    /// The width of the timeline's bins.
-    pub timeline_ns: Option<i64>,
-    /// How long a request may be silent before it is lost.
-    pub ttl_ns: i64,
-}
-
-/// Why an event was refused, or how it was bent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Counter {
-    /// Refused: before the request's last event.
-    Negative,
-    /// Refused: can come but once, or not in this state.
-    Duplicate,
-    /// Refused: of a request that is not in flight.
-    Unknown,
-    /// Refused: more than a day ahead of the newest time.
-    Future,
-    /// An end before the last event, taken at that event's time.
-    Clamped,
-}
-
-impl Counter {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Negative, Self::Duplicate, Self::Unknown, Self::Future, Self::Clamped];
-
-    /// The name that reports use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Negative => "negative",
-            Self::Duplicate => "duplicate",
-            Self::Unknown => "unknown",
-            Self::Future => "future",
-            Self::Clamped => "clamped",
-        }
-    }
-}
-
-impl From<Refusal> for Counter {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Negative => Self::Negative,
-            Refusal::Duplicate => Self::Duplicate,
-        }
-    }
-}
-
-/// Something that happened at a time.
-#[derive(Clone, Copy, Debug)]
-pub struct Timed<T> {
-    /// When.
-    pub t: i64,
-    /// What.
-    pub what: T,
-}
-
-/// Tokens of which only the number and the outer times are known.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct UntimedTokens {
-    /// How many.
-    pub n: u64,
-    /// When the first came.
-    pub first: Option<i64>,
-    /// When the last came.
-    pub last: Option<i64>,
-}
-
-/// A finished request's events, each sequence in its own order.
-#[derive(Clone, Copy, Debug)]
-pub struct Finished<'a> {
-    /// The first schedule.
-    pub schedule: Option<i64>,
-    /// The prefill's beginning.
-    pub prefill: Option<i64>,
-    /// The times of the emissions.
-    pub emissions: &'a [i64],
-    /// Tokens by emission; empty: one each.
-    pub counts: &'a [i64],
-    /// In place of emissions.
-    pub untimed: Option<UntimedTokens>,
-    /// The times of preemptions.
-    pub preempts: &'a [i64],
-    /// The times of resumptions.
-    pub resumes: &'a [i64],
-    /// The end; none: the last event.
-    pub end: Option<i64>,
-    /// How it ended.
-    pub status: Status,
-    /// Served by a fallback path.
-    pub degraded: bool,
-}
-
-impl Finished<'_> {
-    fn output_tokens(&self) -> u64 {
-        match self.untimed {
-            Some(untimed) => untimed.n,
-            None if self.counts.is_empty() => self.emissions.len() as u64,
-            None => self.counts.iter().map(|&k| k as u64).sum(),
-        }
-    }
-}
 
 /// One input's run.
 #[derive(Debug)]
 pub struct Run {
-    settings: Settings,
-    horizon: Horizon,
+    pub(super) settings: Settings,
+    pub(super) horizon: Horizon,
     total: Block<Dense>,
-    strata: Option<Strata>,
+    pub(super) strata: Option<Strata>,
     classes: Vec<Block<Sparse>>,
     other: Option<Block<Sparse>>,
-    timeline: Option<Timeline<Block<Sparse>>>,
-    slowest: [Slowest; 8],
+    pub(super) timeline: Option<Timeline<Block<Sparse>>>,
+    pub(super) slowest: [Slowest; 8],
     counters: [u64; 5],
     first_arrival: Option<i64>,
-    last_emission: Option<i64>,
+    pub(super) last_emission: Option<i64>,
     arrivals: u64,
     /// Refusals since they were last asked for: (line, why).
     refusals: Vec<(u64, Counter)>,
     /// Kept from request to request to be filled again.
-    gaps: Vec<i64>,
+    pub(super) gaps: Vec<i64>,
 }
 
 /// Refusals that are kept for the asking.
@@ -249,7 +136,7 @@ impl Run {
     }
 
     #[cold]
-    fn count(&mut self, line: u64, counter: Counter) {
+    pub(super) fn count(&mut self, line: u64, counter: Counter) {
         self.counters[counter as usize] += 1;
         if self.refusals.len() < REFUSALS_KEPT {
             self.refusals.push((line, counter));
@@ -287,7 +174,7 @@ impl Run {
         self.depart(arrival, class)
     }
 
-    fn depart(&mut self, arrival: &Arrival<'_>, class: Class) -> Flight {
+    pub(super) fn depart(&mut self, arrival: &Arrival<'_>, class: Class) -> Flight {
         let flight = Flight::new(arrival, class, &self.settings.slos, self.arrivals);
         self.arrivals += 1;
         self.first_arrival = Some(self.first_arrival.map_or(arrival.t, |first| first.min(arrival.t)));
@@ -299,7 +186,7 @@ impl Run {
 
     /// Applies something to the total, to the class (if it is known) and to the bin of a time.
     #[inline]
-    fn each_block(&mut self, class: &Class, t: i64, mut apply: impl FnMut(AnyBlock<'_>)) {
+    pub(super) fn each_block(&mut self, class: &Class, t: i64, mut apply: impl FnMut(AnyBlock<'_>)) {
         apply(AnyBlock::Dense(&mut self.total));
         if let Class::Known(class) = class {
             let empty = || Block::new(&self.settings);
@@ -371,7 +258,7 @@ impl Run {
 
     /// Takes one event at once.
     #[inline]
-    fn take(&mut self, flight: &mut Flight, t: i64, event: Event, line: u64) {
+    pub(super) fn take(&mut self, flight: &mut Flight, t: i64, event: Event, line: u64) {
         match flight.request.take(t, event) {
             Err(refusal) => self.count(line, refusal.into()),
             Ok(observation) => self.observe(flight, t, event, observation),
@@ -412,7 +299,7 @@ impl Run {
         }
     }
 
-    fn latency(&mut self, flight: &Flight, t: i64, metric: Metric, ns: Option<i64>) {
+    pub(super) fn latency(&mut self, flight: &Flight, t: i64, metric: Metric, ns: Option<i64>) {
         let Some(ns) = ns else { return };
         self.slowest[metric as usize].offer(ns, &flight.id);
         self.each_block(&flight.class, t, |mut block| block.observe(metric, ns));
@@ -445,7 +332,15 @@ impl Run {
         lost
     }
 
-    fn finish(&mut self, mut flight: Flight, t: i64, counted_at: i64, status: Status, degraded: bool, line: u64) {
+    pub(super) fn finish(
+        &mut self,
+        mut flight: Flight,
+        t: i64,
+        counted_at: i64,
+        status: Status,
+        degraded: bool,
+        line: u64,
+    ) {
         let tokens = flight.request.tokens();
         let preemptions = flight.request.preemptions();
         let ending = flight.request.clone().end(t, status);
@@ -487,155 +382,6 @@ impl Run {
         });
     }
 
-    /// Takes a whole request at once; returns whether its arrival was accepted.
-    pub fn request(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) -> bool {
-        if !self.admit(arrival.t, line) {
-            return false;
-        }
-        let class = match &mut self.strata {
-            None => Class::None,
-            Some(strata) => Class::Known(
-                strata.class(arrival.prompt_tokens, events.output_tokens(), |name| arrival.label(name)),
-            ),
-        };
-        let mut flight = self.depart(arrival, class);
-        self.replay(&mut flight, events, line);
-        let last = flight.request.last_event();
-        let end = match events.end {
-            Some(end) if !self.admit(end, line) => last,
-            Some(end) => end,
-            None => last,
-        };
-        self.finish(flight, end, end, events.status, events.degraded, line);
-        true
-    }
-
-    /// Merges the five sequences of a finished request by time and rank.
-    fn replay(&mut self, flight: &mut Flight, events: &Finished<'_>, line: u64) {
-        let untimed = events.untimed.map(|tokens| {
-            flight.request.set_untimed_tokens(tokens.n);
-            let at = tokens.last.or(tokens.first).unwrap_or(flight.request.last_event());
-            self.each_block(&flight.class, at, |mut block| block.tokens(tokens.n));
-            [tokens.first, tokens.last]
-        });
-        let points: Vec<i64> = untimed.iter().flatten().filter_map(|&t| t).collect();
-        let emissions = if untimed.is_some() { &points } else { events.emissions };
-        let first_is_first = untimed.is_none_or(|[first, _]| first.is_some());
-        let mut schedule = events.schedule;
-        let mut prefill = events.prefill;
-        let (mut resumes, mut preempts) = (events.resumes, events.preempts);
-        let mut next = 0;
-        let mut as_column = events.counts.is_empty();
-        while next < emissions.len() || schedule.is_some() || prefill.is_some() || !resumes.is_empty() || !preempts.is_empty()
-        {
-            let heads = [
-                schedule.map(|t| (t, Event::Schedule)),
-                resumes.first().map(|&t| (t, Event::Resume)),
-                prefill.map(|t| (t, Event::Prefill)),
-                emissions.get(next).map(|&t| {
-                    (t, Event::Tokens(events.counts.get(next).map_or(1, |&k| k as u64)))
-                }),
-                preempts.first().map(|&t| (t, Event::Preempt)),
-            ];
-            let Some((t, event)) = heads.into_iter().flatten().min_by_key(|&(t, event)| (t, event.rank())) else { break };
-            match event {
-                Event::Schedule => schedule = None,
-                Event::Resume => resumes = &resumes[1..],
-                Event::Prefill => prefill = None,
-                Event::Tokens(_) => next += 1,
-                Event::Preempt => preempts = &preempts[1..],
-            }
-            if !self.admit(t, line) {
-                continue;
-            }
-            if untimed.is_some() && matches!(event, Event::Tokens(_)) {
-                self.point(flight, t, next == 1 && first_is_first, line);
-            } else {
-                self.take(flight, t, event, line);
-            }
-            // Emissions up to the next of the other events need no comparison.
-            if untimed.is_none() {
-                let others = [schedule, prefill, resumes.first().copied(), preempts.first().copied()];
-                let until = others.into_iter().flatten().min().unwrap_or(i64::MAX);
-                while next < emissions.len() && emissions[next] < until {
-                    let (t, k) = (emissions[next], events.counts.get(next).map_or(1, |&k| k as u64));
-                    next += 1;
-                    if self.admit(t, line) {
-                        self.take(flight, t, Event::Tokens(k), line);
-                    }
-                    if as_column {
-                        let taken = self.take_column(flight, &emissions[next..], until);
-                        next += taken;
-                        as_column = taken > 0;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Takes emissions of one token each, up to `until`, as a column: those at the head whose times are in order and
-    /// not far ahead. Returns how many; the rest, if any, is for the general way.
-    fn take_column(&mut self, flight: &mut Flight, times: &[i64], until: i64) -> usize {
-        let Some(last) = flight.request.last_emission() else { return 0 };
-        if self.timeline.is_some() || flight.request.last_event() != last {
-            return 0;
-        }
-        let mut gaps = std::mem::take(&mut self.gaps);
-        gaps.clear();
-        let mut before = last;
-        for &t in times {
-            if t < before || t >= until {
-                break;
-            }
-            gaps.push(t - before);
-            before = t;
-        }
-        let n = gaps.len();
-        // Far ahead or not is asked once for all: it can only be so if the last is.
-        if n > 0 && self.horizon.admits_plainly(before) {
-            self.horizon.admit(before);
-            flight.request.take_tokens(before, n as u64);
-            self.last_emission = self.last_emission.max(Some(before));
-            let largest = gaps.iter().copied().max().unwrap_or(0);
-            flight.max_itl = flight.max_itl.max(Some(largest));
-            self.slowest[Metric::Itl as usize].offer(largest, &flight.id);
-            for (index, fluidity) in &mut flight.deadlines {
-                let slo = &self.settings.slos[*index];
-                gaps.iter().for_each(|&gap| fluidity.emission(slo, false, gap, 1));
-            }
-            self.each_block(&flight.class, before, |block| match block {
-                AnyBlock::Dense(block) => block.observe_column(&gaps),
-                AnyBlock::Sparse(block) => gaps.iter().for_each(|&gap| {
-                    block.output_tokens += 1;
-                    block.observe_gap(gap, 1);
-                }),
-            });
-            self.gaps = gaps;
-            return n;
-        }
-        self.gaps = gaps;
-        0
-    }
-
-    /// Takes one of the two known times of untimed tokens.
-    fn point(&mut self, flight: &mut Flight, t: i64, is_first: bool, line: u64) {
-        let taken = if is_first {
-            flight.request.take_first_token(t).map(Some)
-        } else {
-            flight.request.take_last_token(t).map(|()| None)
-        };
-        match taken {
-            Err(refusal) => self.count(line, refusal.into()),
-            Ok(observation) => {
-                self.last_emission = Some(self.last_emission.map_or(t, |last| last.max(t)));
-                if let Some(Observation::First { ttft, prefill }) = observation {
-                    self.latency(flight, t, Metric::Ttft, Some(ttft));
-                    self.latency(flight, t, Metric::Prefill, prefill);
-                }
-            }
-        }
-    }
-
     /// Adds another input's run, measured by the same settings.
     ///
     /// # Panics
@@ -666,7 +412,7 @@ impl Run {
             }
         }
         if let (Some(mine), Some(theirs)) = (&mut self.timeline, other.timeline) {
-            mine.merge(theirs);
+            mine.merge(theirs, || Block::new(&self.settings));
         }
         for (mine, theirs) in self.slowest.iter_mut().zip(other.slowest) {
             mine.merge(theirs);
@@ -680,69 +426,5 @@ impl Run {
         };
         self.first_arrival = either(self.first_arrival, other.first_arrival, i64::min);
         self.last_emission = either(self.last_emission, other.last_emission, i64::max);
-    }
-}
-
-/// A block of either kind of store.
-enum AnyBlock<'a> {
-    Dense(&'a mut Block<Dense>),
-    Sparse(&'a mut Block<Sparse>),
-}
-
-/// Runs one expression on the block inside, whichever it is.
-macro_rules! on {
-    ($any:expr, $block:ident => $body:expr) => {
-        match $any {
-            AnyBlock::Dense($block) => $body,
-            AnyBlock::Sparse($block) => $body,
-        }
-    };
-}
-
-impl AnyBlock<'_> {
-    #[inline]
-    fn arrival(&mut self, prompt_tokens: u64) {
-        on!(self, block => {
-            block.attempted += 1;
-            block.prompt_tokens += prompt_tokens;
-        });
-    }
-
-    #[inline]
-    fn tokens(&mut self, k: u64) {
-        on!(self, block => block.output_tokens += k);
-    }
-
-    #[inline]
-    fn gap(&mut self, gap_ns: i64, k: u64) {
-        on!(self, block => {
-            block.output_tokens += k;
-            block.observe_gap(gap_ns, k);
-        });
-    }
-
-    #[inline]
-    fn preemptions(&mut self, n: u64) {
-        on!(self, block => block.preemptions += n);
-    }
-
-    #[inline]
-    fn observe(&mut self, metric: Metric, ns: i64) {
-        on!(self, block => block.observe(metric, ns));
-    }
-
-    fn end(&mut self, ending: &crate::request::Ending, degraded: bool) {
-        on!(self, block => block.end(ending, degraded));
-    }
-
-    fn judge(
-        &mut self,
-        index: usize,
-        slo: &Slo,
-        ending: &crate::request::Ending,
-        max_itl: Option<i64>,
-        fluidity: &crate::slo::Fluidity,
-    ) {
-        on!(self, block => block.judge(index, slo, ending, max_itl, fluidity));
     }
 }

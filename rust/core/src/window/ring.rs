@@ -39,7 +39,11 @@ impl<P: Pane + Clone> Ring<P> {
     pub fn new(width_ns: i64, empty: P) -> Result<Self> {
         WIDTH_NS.check(width_ns)?;
         if width_ns % PANES != 0 {
-            return Err(Error::value("window width", format_args!("a multiple of {PANES} ns"), format_args!("{width_ns} ns")));
+            return Err(Error::value(
+                "window width",
+                format_args!("a multiple of {PANES} ns"),
+                format_args!("{width_ns} ns"),
+            ));
         }
         let length = PANES as usize + 1;
         Ok(Self {

@@ -28,6 +28,11 @@ impl<P: Pane> Timeline<P> {
 
     /// The bin of a time.
     pub fn bin_at(&mut self, t: i64, empty: impl FnOnce() -> P) -> &mut P {
+        self.slot_at(t).get_or_insert_with(|| Box::new(empty()))
+    }
+
+    /// The place for the bin of a time.
+    fn slot_at(&mut self, t: i64) -> &mut Option<Box<P>> {
         let mut number = t.div_euclid(self.width_ns);
         if self.bins.is_empty() {
             self.first = number;
@@ -47,7 +52,7 @@ impl<P: Pane> Timeline<P> {
         while number >= self.first + self.bins.len() as i64 {
             self.bins.push_back(None);
         }
-        self.bins[(number - self.first) as usize].get_or_insert_with(|| Box::new(empty()))
+        &mut self.bins[(number - self.first) as usize]
     }
 
     /// Doubles the width.
@@ -70,7 +75,7 @@ impl<P: Pane> Timeline<P> {
     }
 
     /// Adds another run's bins, at the coarser of the two widths.
-    pub fn merge(&mut self, mut other: Self) {
+    pub fn merge(&mut self, mut other: Self, empty: impl Fn() -> P) {
         while self.width_ns < other.width_ns {
             self.widen();
         }
@@ -81,11 +86,7 @@ impl<P: Pane> Timeline<P> {
             let start = other.first * other.width_ns;
             other.first += 1;
             let Some(bin) = bin else { continue };
-            let mut bin = Some(bin);
-            let there = self.bin_at(start, || *bin.take().expect("taken once"));
-            if let Some(bin) = bin {
-                there.absorb(&bin);
-            }
+            self.slot_at(start).get_or_insert_with(|| Box::new(empty())).absorb(&bin);
         }
     }
 

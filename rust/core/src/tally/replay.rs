@@ -1,0 +1,211 @@
+//! A finished request, all of whose events are known at once: the five sequences merged by time and rank.
+//!
+//! Emissions of one token each, which nearly all are, go through as a column.
+
+use super::flight::{Arrival, Class, Flight};
+use super::route::AnyBlock;
+use super::run::Run;
+use crate::request::{Event, Metric, Observation, Status};
+
+/// Tokens of which only the number and the outer times are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UntimedTokens {
+    /// How many.
+    pub n: u64,
+    /// When the first came.
+    pub first: Option<i64>,
+    /// When the last came.
+    pub last: Option<i64>,
+}
+
+/// A finished request's events, each sequence in its own order.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished<'a> {
+    /// The first schedule.
+    pub schedule: Option<i64>,
+    /// The prefill's beginning.
+    pub prefill: Option<i64>,
+    /// The times of the emissions.
+    pub emissions: &'a [i64],
+    /// Tokens by emission; empty: one each.
+    pub counts: &'a [i64],
+    /// In place of emissions.
+    pub untimed: Option<UntimedTokens>,
+    /// The times of preemptions.
+    pub preempts: &'a [i64],
+    /// The times of resumptions.
+    pub resumes: &'a [i64],
+    /// The end; none: the last event.
+    pub end: Option<i64>,
+    /// How it ended.
+    pub status: Status,
+    /// Served by a fallback path.
+    pub degraded: bool,
+}
+
+impl Finished<'_> {
+    fn output_tokens(&self) -> u64 {
+        match self.untimed {
+            Some(untimed) => untimed.n,
+            None if self.counts.is_empty() => self.emissions.len() as u64,
+            None => self.counts.iter().map(|&k| k as u64).sum(),
+        }
+    }
+}
+
+impl Run {
+    /// Takes a whole request at once; returns whether its arrival was accepted.
+    pub fn request(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) -> bool {
+        if !self.admit(arrival.t, line) {
+            return false;
+        }
+        let class = match &mut self.strata {
+            None => Class::None,
+            Some(strata) => {
+                Class::Known(strata.class(arrival.prompt_tokens, events.output_tokens(), |name| arrival.label(name)))
+            }
+        };
+        let mut flight = self.depart(arrival, class);
+        self.replay(&mut flight, events, line);
+        let last = flight.request.last_event();
+        let end = match events.end {
+            Some(end) if !self.admit(end, line) => last,
+            Some(end) => end,
+            None => last,
+        };
+        self.finish(flight, end, end, events.status, events.degraded, line);
+        true
+    }
+
+    /// Merges the five sequences of a finished request by time and rank.
+    fn replay(&mut self, flight: &mut Flight, events: &Finished<'_>, line: u64) {
+        let untimed = events.untimed.map(|tokens| {
+            flight.request.set_untimed_tokens(tokens.n);
+            let at = tokens.last.or(tokens.first).unwrap_or(flight.request.last_event());
+            self.each_block(&flight.class, at, |mut block| block.tokens(tokens.n));
+            [tokens.first, tokens.last]
+        });
+        let points: Vec<i64> = untimed.iter().flatten().filter_map(|&t| t).collect();
+        let emissions = if untimed.is_some() { &points } else { events.emissions };
+        let first_is_first = untimed.is_none_or(|[first, _]| first.is_some());
+        let mut schedule = events.schedule;
+        let mut prefill = events.prefill;
+        let (mut resumes, mut preempts) = (events.resumes, events.preempts);
+        let mut next = 0;
+        let mut as_column = events.counts.is_empty();
+        while next < emissions.len()
+            || schedule.is_some()
+            || prefill.is_some()
+            || !resumes.is_empty()
+            || !preempts.is_empty()
+        {
+            let heads = [
+                schedule.map(|t| (t, Event::Schedule)),
+                resumes.first().map(|&t| (t, Event::Resume)),
+                prefill.map(|t| (t, Event::Prefill)),
+                emissions.get(next).map(|&t| (t, Event::Tokens(events.counts.get(next).map_or(1, |&k| k as u64)))),
+                preempts.first().map(|&t| (t, Event::Preempt)),
+            ];
+            let Some((t, event)) = heads.into_iter().flatten().min_by_key(|&(t, event)| (t, event.rank())) else {
+                break;
+            };
+            match event {
+                Event::Schedule => schedule = None,
+                Event::Resume => resumes = &resumes[1..],
+                Event::Prefill => prefill = None,
+                Event::Tokens(_) => next += 1,
+                Event::Preempt => preempts = &preempts[1..],
+            }
+            if !self.admit(t, line) {
+                continue;
+            }
+            if untimed.is_some() && matches!(event, Event::Tokens(_)) {
+                self.point(flight, t, next == 1 && first_is_first, line);
+            } else {
+                self.take(flight, t, event, line);
+            }
+            // Emissions up to the next of the other events need no comparison.
+            if untimed.is_none() {
+                let others = [schedule, prefill, resumes.first().copied(), preempts.first().copied()];
+                let until = others.into_iter().flatten().min().unwrap_or(i64::MAX);
+                while next < emissions.len() && emissions[next] < until {
+                    let (t, k) = (emissions[next], events.counts.get(next).map_or(1, |&k| k as u64));
+                    next += 1;
+                    if self.admit(t, line) {
+                        self.take(flight, t, Event::Tokens(k), line);
+                    }
+                    if as_column {
+                        let taken = self.take_column(flight, &emissions[next..], until);
+                        next += taken;
+                        as_column = taken > 0;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes emissions of one token each, up to `until`, as a column: those at the head whose times are in order and
+    /// not far ahead. Returns how many; the rest, if any, is for the general way.
+    fn take_column(&mut self, flight: &mut Flight, times: &[i64], until: i64) -> usize {
+        let Some(last) = flight.request.last_emission() else { return 0 };
+        if self.timeline.is_some() || flight.request.last_event() != last {
+            return 0;
+        }
+        let mut gaps = std::mem::take(&mut self.gaps);
+        gaps.clear();
+        let mut before = last;
+        for &t in times {
+            if t < before || t >= until {
+                break;
+            }
+            gaps.push(t - before);
+            before = t;
+        }
+        let n = gaps.len();
+        // Far ahead or not is asked once for all: it can only be so if the last is.
+        if n > 0 && self.horizon.admits_plainly(before) {
+            self.horizon.admit(before);
+            flight.request.take_tokens(before, n as u64);
+            self.last_emission = self.last_emission.max(Some(before));
+            let largest = gaps.iter().copied().max().unwrap_or(0);
+            flight.max_itl = flight.max_itl.max(Some(largest));
+            self.slowest[Metric::Itl as usize].offer(largest, &flight.id);
+            for (index, fluidity) in &mut flight.deadlines {
+                let slo = &self.settings.slos[*index];
+                for &gap in &gaps {
+                    fluidity.emission(slo, false, gap, 1);
+                }
+            }
+            self.each_block(&flight.class, before, |block| match block {
+                AnyBlock::Dense(block) => block.observe_column(&gaps),
+                AnyBlock::Sparse(block) => gaps.iter().for_each(|&gap| {
+                    block.output_tokens += 1;
+                    block.observe_gap(gap, 1);
+                }),
+            });
+            self.gaps = gaps;
+            return n;
+        }
+        self.gaps = gaps;
+        0
+    }
+
+    /// Takes one of the two known times of untimed tokens.
+    fn point(&mut self, flight: &mut Flight, t: i64, is_first: bool, line: u64) {
+        let taken = if is_first {
+            flight.request.take_first_token(t).map(Some)
+        } else {
+            flight.request.take_last_token(t).map(|()| None)
+        };
+        match taken {
+            Err(refusal) => self.count(line, refusal.into()),
+            Ok(observation) => {
+                self.last_emission = Some(self.last_emission.map_or(t, |last| last.max(t)));
+                if let Some(Observation::First { ttft, prefill }) = observation {
+                    self.latency(flight, t, Metric::Ttft, Some(ttft));
+                    self.latency(flight, t, Metric::Prefill, prefill);
+                }
+            }
+        }
+    }
+}
