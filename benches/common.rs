@@ -37,14 +37,4 @@ impl Random {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-
-    /// A number in `(0, 1]`.
-    pub fn unit(&mut self) -> f64 {
-        ((self.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// A number in `low..high`.
-    pub fn between(&mut self, low: i64, high: i64) -> i64 {
-        low + (self.unit() * (high - low) as f64) as i64 % (high - low)
-    }
 }

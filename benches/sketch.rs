@@ -40,7 +40,8 @@ impl LnBuckets {
 
     fn record(&mut self, seconds: f64) {
         let bucket = (seconds.ln() * self.per_ln).ceil() as i64 + 20 * (1 << SCALE);
-        self.counts[bucket.clamp(0, self.counts.len() as i64 - 1) as usize] += 1;
+        let last = self.counts.len() as i64 - 1;
+        self.counts[bucket.clamp(0, last) as usize] += 1;
         self.n += 1;
         self.sum += seconds;
         self.min = self.min.min(seconds);
@@ -73,7 +74,9 @@ impl LnBuckets {
 /// Latencies in nanoseconds: lognormal, median 50 ms, sigma 0.6.
 fn latencies(n: usize) -> Vec<i64> {
     let mut random = Random(1);
-    let mut normal = || (-2.0 * random.unit().ln()).sqrt() * (std::f64::consts::TAU * random.unit()).cos();
+    // In (0, 1]; then Box and Muller's way to a normal distribution.
+    let mut unit = || ((random.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    let mut normal = || (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
     (0..n).map(|_| (5e7 * (0.6 * normal()).exp()) as i64).collect()
 }
 

@@ -11,6 +11,8 @@ import pytest
 
 import tokenpulse
 from tokenpulse import SLO, FormatError, Report
+from tokenpulse.grammar import slo_sets
+from tokenpulse.reference.report import reduce
 from tokenpulse.reporting.json import dumps
 
 MS = 1_000_000
@@ -193,3 +195,13 @@ def test_an_exception_from_progress_ends_the_reading(log: Path) -> None:
 
     with pytest.raises(EnoughError):
         tokenpulse.report(log, progress=enough)
+
+
+@pytest.mark.parametrize("itl", ["token", "chunk", "stamp"])
+@pytest.mark.parametrize("name", ["demo_events.jsonl", "demo_requests.jsonl"])
+def test_the_reference_gives_the_same_report(name: str, itl: str) -> None:
+    path, by = str(FIXTURES / name), ["tenant", "prompt_length"]
+    sets = slo_sets(["ttft=60ms,tpot=6ms,itl=40ms", "chat:ttft=1s,tpot=5ms,e2e=500ms"], ["chat=tenant:conv"])
+    measured = tokenpulse.report(path, slo=sets, itl=itl, by=by, timeline="100ms")
+    expected = Report.of(reduce([path], sets, itl, by, 100 * MS), sets, itl)
+    assert dumps(measured) == dumps(expected)

@@ -286,7 +286,8 @@ def refused_bytes() -> list[dict[str, str]]:
             if attribute.key == f"tokenpulse.{key}":
                 attribute.value.string_value = text
         done(point)
-    for name, value in [("zero_threshold", 0.0), ("zero_threshold", 2.0**-21), ("scale", 9), ("scale", -1), ("count", 4)]:
+    fields = [("zero_threshold", 0.0), ("zero_threshold", 2.0**-21), ("scale", 9), ("scale", -1), ("count", 4)]
+    for name, value in fields:
         point = changed(f"{name} {value}")
         setattr(point, name, value)
         done(point)

@@ -7,7 +7,7 @@ The Rust core must agree with it, bit for bit; where the two differ, one has a b
 - `request`: one request as a pure state machine
 - `slo`: verdicts and smoothness
 - `strata`: length bins, bounded classes
-- `tally`: what is added up
+- `tally`, `accounts`: what is added up
 - `log`: bytes to records
 - `report`: logs to a `Reduction`
 """

@@ -189,7 +189,12 @@ def tokens(name: str, value: object) -> int:
 
 
 def identity(name: str, value: object) -> str:
-    return value if isinstance(value, str) else str(whole(name, value))
+    """A string, or the digits of an integer: a float is neither, integral or not."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        raise wrong_type(name, "a string or an integer", value)
+    return str(whole(name, value))
 
 
 def flag(name: str, value: object) -> bool:
@@ -230,6 +235,10 @@ def times(name: str, value: object) -> tuple[int, ...]:
 
 def emitted(name: str, value: object) -> int:
     return number(name, value, 1, MAX_EMITTED)
+
+
+def sizes(name: str, value: object) -> tuple[int, ...]:
+    return array(name, value, emitted)
 
 
 class Fields:
@@ -293,6 +302,7 @@ def request_line(fields: Fields) -> RequestLine:
     if "token_ns" in fields or "dt_ns" in fields:
         emissions = emissions_of(fields, arrive_ns)
     else:
+        fields.given(sizes, "n")  # of no emission, yet a field of this kind of line
         output_tokens = fields.given(tokens, "output_tokens", default=0)
         first_token_ns = fields.given(time, "first_token_ns")
         last_token_ns = fields.given(time, "last_token_ns")
@@ -320,9 +330,6 @@ def emissions_of(fields: Fields, arrive_ns: int) -> tuple[tuple[int, int], ...]:
 
     def offset(name: str, value: object) -> int:
         return time(name, arrive_ns + whole(name, value))
-
-    def sizes(name: str, value: object) -> tuple[int, ...]:
-        return array(name, value, emitted)
 
     if "token_ns" in fields:
         at = fields.needed(times, "token_ns")

@@ -1,8 +1,7 @@
 """The reduction of logs: every rule of the definitions, in the order in which they act.
 
 An input is read line by line. A line of a request in flight is held back until a later one of that request comes, so
-that events of the same time are taken in their order and not the log's; then it is applied. State is per input; what
-is added up (total, classes, timeline) is of the whole run.
+that events of the same time are taken in their order and not the log's; then it is applied.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenpulse.model import ITL_RULES, SLO, TTL_NS, Reduction
+from tokenpulse.model import SLO, TTL_NS, Reduction
 from tokenpulse.reference import log
+from tokenpulse.reference.accounts import Accounts, Settings
 from tokenpulse.reference.log import EventLine, FormatError, RequestLine, Skip
-from tokenpulse.reference.request import RANK, Ended, Event, Observation, Request, arrive, finish, step
+from tokenpulse.reference.request import RANK, Ended, Event, Request, arrive, finish, step
 from tokenpulse.reference.slo import judge
-from tokenpulse.reference.strata import OTHER, Interner, check_keys, combination
-from tokenpulse.reference.tally import Block, Slowest
-from tokenpulse.reference.window import Horizon, Timeline
+from tokenpulse.reference.tally import Block
+from tokenpulse.reference.window import Horizon
 
 NOTICES = 5
 
@@ -48,62 +47,20 @@ class Flight:
     held: list[Held] = field(default_factory=list)
 
 
-class Run:
-    """What is added up over all inputs."""
-
-    def __init__(self, slos: Sequence[SLO], itl_rule: str, by: Sequence[str], timeline_ns: int | None) -> None:
-        if itl_rule not in ITL_RULES:
-            raise ValueError(f"itl_rule must be one of {', '.join(ITL_RULES)}, got {itl_rule!r}")
-        check_keys(by)
-        self.slos = slos
-        self.itl_rule = itl_rule
-        self.by = tuple(by)
-        self.total = self.block()
-        self.interner = Interner()
-        self.classes: dict[int, Block] = {}
-        self.timeline = None if timeline_ns is None else Timeline(timeline_ns, self.block)
-        self.rejected: Counter[str] = Counter()
-        self.clamped = 0
-        self.first_arrival_ns: int | None = None
-        self.last_emission_ns: int | None = None
-        self.serials = 0
-
-    def block(self) -> Block:
-        return Block(self.itl_rule, len(self.slos))
-
-    def class_of(self, labels: Mapping[str, str], prompt_tokens: int, output_tokens: int | None) -> Block | None:
-        """The block of a request's class; None if it is not known yet or if none was asked for."""
-        if not self.by or (output_tokens is None and "output_length" in self.by):
-            return None
-        index = self.interner.intern(combination(self.by, labels, prompt_tokens, output_tokens))
-        return self.classes.setdefault(index, self.block())
-
-    def blocks(self, t_ns: int, own: Block | None) -> list[Block]:
-        """Every block in which something of a request at a time is counted."""
-        bins = [] if self.timeline is None else [self.timeline.bin(t_ns)]
-        return [self.total, *bins, *([] if own is None else [own])]
-
-    def arrived(self, t_ns: int) -> None:
-        self.first_arrival_ns = t_ns if self.first_arrival_ns is None else min(self.first_arrival_ns, t_ns)
-
-    def emitted(self, t_ns: int) -> None:
-        self.last_emission_ns = t_ns if self.last_emission_ns is None else max(self.last_emission_ns, t_ns)
-
-
 class Input:
     """One input: its lines, its requests in flight, its newest time."""
 
-    def __init__(self, run: Run, path: str, ttl_ns: int) -> None:
-        self.run = run
+    def __init__(self, path: str, settings: Settings) -> None:
         self.path = path
-        self.ttl_ns = ttl_ns
+        self.settings = settings
+        self.accounts = Accounts(settings)
         self.horizon = Horizon()
         self.flights: dict[str, Flight] = {}
-        self.slowest = Slowest()
         self.lines = 0
         self.requests = 0
         self.skipped: Counter[str] = Counter()
         self.notices: dict[tuple[int, str], str] = {}
+        self._is_ours = False
         self._kinds: set[str] = set()
 
     # Lines
@@ -121,25 +78,25 @@ class Input:
         if damaged:
             self.skipped["truncated"] += 1
             self._notice(number + 1, "truncated", "the compressed input ends early or is damaged")
-        if self.lines and not self._kinds:
+        if self.lines and not self._is_ours:
             raise FormatError(f"{self.path}: no line has ev or arrive_ns")
         for flight in self.flights.values():
             self._release(flight)
 
     def _take(self, number: int, line: bytes) -> None:
         fields = log.parse_object(line)
-        if log.is_event(fields):
-            self._kinds.add("events")
-        elif log.is_request(fields):
-            self._kinds.add("requests")
+        self._is_ours |= log.is_event(fields) or log.is_request(fields)
         record = log.record_of(fields)
         if isinstance(record, RequestLine):
+            self._kinds.add("requests")
             self._take_request(number, record)
         else:
+            self._kinds.add("events")
             self._take_event(number, record)
 
     @property
     def format(self) -> str:
+        """The kinds of the lines that could be read."""
         if len(self._kinds) == 2:
             return "tokenpulse-mixed"
         return f"tokenpulse-{min(self._kinds)}" if self._kinds else "empty"
@@ -149,7 +106,7 @@ class Input:
             self.notices.setdefault((number, reason), message)
 
     def _reject(self, number: int, reason: str) -> None:
-        self.run.rejected[reason] += 1
+        self.accounts.rejected[reason] += 1
         self._notice(number, reason, f"refused: {reason}")
 
     # Event lines
@@ -171,12 +128,10 @@ class Input:
             self._hold(number, flight, Event(record.kind, t, record.k))
 
     def _arrive(self, number: int, record: EventLine) -> None:
-        flight = self._in_flight(record.id, record.t_ns)
-        if flight is not None:
-            self._hold(number, flight, Event("arrive", record.t_ns))
+        if self._is_taken(number, record.id, record.t_ns):
             return
         labels = record.labels or {}
-        own = self.run.class_of(labels, record.prompt_tokens, None)
+        own = self.accounts.class_of(labels, record.prompt_tokens, None)
         self._open(record.id, record.t_ns, labels, record.prompt_tokens, own)
 
     def _in_flight(self, name: str, t_ns: int) -> Flight | None:
@@ -186,10 +141,18 @@ class Input:
             return None
         if flight.held and flight.held[0].event.t_ns != t_ns:
             self._release(flight)
-        if t_ns > flight.state.last_event_ns + self.ttl_ns:
+        if t_ns > flight.state.last_event_ns + self.settings.ttl_ns:
             self._lose(flight, t_ns)
             return None
         return flight
+
+    def _is_taken(self, number: int, name: str, t_ns: int) -> bool:
+        """Whether an id is in flight, so that its arrival is refused: at once, since nothing can come before it."""
+        flight = self._in_flight(name, t_ns)
+        if flight is None:
+            return False
+        self._reject(number, "negative" if t_ns < flight.state.last_event_ns else "duplicate")
+        return True
 
     def _hold(self, number: int, flight: Flight, event: Event) -> None:
         if event.t_ns < flight.state.last_event_ns:
@@ -209,14 +172,11 @@ class Input:
         if not self.horizon.admits(record.arrive_ns):
             self._reject(number, "future")
             return
-        flight = self._in_flight(record.id, record.arrive_ns)
-        if flight is not None:
-            earlier = record.arrive_ns < flight.state.last_event_ns
-            self._reject(number, "negative" if earlier else "duplicate")
+        if self._is_taken(number, record.id, record.arrive_ns):
             return
         given = record.output_tokens
         n = sum(k for _, k in record.emissions) if given is None else given
-        own = self.run.class_of(record.labels, record.prompt_tokens, n)
+        own = self.accounts.class_of(record.labels, record.prompt_tokens, n)
         flight = self._open(record.id, record.arrive_ns, record.labels, record.prompt_tokens, own, given)
         for event in merged_events(record):
             if self.horizon.admits(event.t_ns):
@@ -226,7 +186,7 @@ class Input:
         if given:
             last, first = flight.state.last_ns, flight.state.first_ns
             at_ns = next(t for t in (last, first, record.arrive_ns) if t is not None)
-            for block in self.run.blocks(at_ns, own):
+            for block in self.accounts.blocks(at_ns, own):
                 block.emit(given)
         end_ns = flight.state.last_event_ns if record.end_ns is None else record.end_ns
         if not self.horizon.admits(end_ns):
@@ -245,42 +205,37 @@ class Input:
         own: Block | None,
         given_tokens: int | None = None,
     ) -> Flight:
-        flight = Flight(name, self.run.serials, labels, prompt_tokens, arrive(t_ns, given_tokens), own)
-        self.run.serials += 1
+        flight = Flight(name, self.requests, labels, prompt_tokens, arrive(t_ns, given_tokens), own)
         self.requests += 1
         self.flights[name] = flight
         self.horizon.accept(t_ns)
-        self.run.arrived(t_ns)
-        for block in self.run.blocks(t_ns, own):
+        self.accounts.arrived(t_ns)
+        for block in self.accounts.blocks(t_ns, own):
             block.arrive(prompt_tokens)
         return flight
 
     def _apply(self, number: int, flight: Flight, event: Event) -> None:
-        after = step(flight.state, event, self.run.itl_rule)
+        after = step(flight.state, event, self.settings.itl_rule)
         if after.refused is not None:
             self._reject(number, after.refused)
             return
         flight.state = after.request
         self.horizon.accept(event.t_ns)
         if event.kind in ("tokens", "first", "last"):
-            self.run.emitted(event.t_ns)
+            self.accounts.emitted(event.t_ns)
         counted = event.kind in ("tokens", "preempt")
-        for block in self.run.blocks(event.t_ns, flight.block) if counted or after.observed else ():
+        for block in self.accounts.blocks(event.t_ns, flight.block) if counted or after.observed else ():
             if event.kind == "tokens":
                 block.emit(event.k)
             elif event.kind == "preempt":
                 block.preempt()
             for observation in after.observed:
                 block.observe(observation)
-        self._offer(flight, after.observed)
-
-    def _offer(self, flight: Flight, observed: Iterable[Observation]) -> None:
-        for each in observed:
-            self.slowest.offer(each.metric, each.value_ns, flight.serial, flight.id)
+        self.accounts.offer(flight.serial, flight.id, after.observed)
 
     def _finish(self, flight: Flight, t_ns: int, status: str, degraded: bool = False) -> None:
         ended = finish(flight.state, t_ns, status, degraded)
-        self.run.clamped += ended.clamped
+        self.accounts.clamped += ended.clamped
         end_ns = max(t_ns, flight.state.last_event_ns)
         self.horizon.accept(end_ns)
         self._close(flight, ended, end_ns)
@@ -293,30 +248,46 @@ class Input:
         del self.flights[flight.id]
         own = flight.block
         if own is None:  # its class, if any, is known only now
-            own = self.run.class_of(flight.labels, flight.prompt_tokens, ended.output_tokens)
+            own = self.accounts.class_of(flight.labels, flight.prompt_tokens, ended.output_tokens)
             if own is not None:
                 own.arrive(flight.prompt_tokens)
                 own.emit(ended.output_tokens)
                 own.preempt(ended.preemptions)
-        verdicts = [judge(slo, ended, flight.labels) for slo in self.run.slos]
-        for block in self.run.blocks(counted_ns, own):
+        verdicts = [judge(slo, ended, flight.labels) for slo in self.settings.slos]
+        for block in self.accounts.blocks(counted_ns, own):
             block.end(ended, verdicts)
-        self._offer(flight, ended.observed())
+        self.accounts.offer(flight.serial, flight.id, ended.observed())
 
     def lose_the_silent(self, newest_ns: int) -> None:
         """At the end of all inputs: what has been silent for longer than the ttl is lost; the rest is in flight."""
         for flight in list(self.flights.values()):
-            if newest_ns > flight.state.last_event_ns + self.ttl_ns:
+            if newest_ns > flight.state.last_event_ns + self.settings.ttl_ns:
                 self._lose(flight, newest_ns)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "format": self.format,
+            "lines": self.lines,
+            "requests": self.requests,
+            "skipped": dict(self.skipped),
+        }
+
+    def notices_as_dicts(self) -> list[dict[str, Any]]:
+        return [
+            {"path": self.path, "line": line, "reason": reason, "message": message}
+            for (line, reason), message in self.notices.items()
+        ]
 
 
 def merged_events(record: RequestLine) -> Iterator[Event]:
     """A request line as its events between arrival and end: sequences each in its own order, the smallest head first.
 
-    The tie order is schedule, resume, prefill, tokens, preempt.
+    The tie order is schedule, resume, prefill, tokens, preempt. No token, no emission: without `output_tokens` the two
+    points are none.
     """
     milestones = (("schedule", record.schedule_ns), ("prefill", record.prefill_ns))
-    points = (("first", record.first_token_ns), ("last", record.last_token_ns))
+    points = (("first", record.first_token_ns), ("last", record.last_token_ns)) if record.output_tokens else ()
     sequences = [[Event(kind, t)] for kind, t in milestones if t is not None]
     sequences.append([Event("resume", t) for t in record.resume_ns])
     sequences.append([Event(kind, t) for kind, t in points if t is not None])
@@ -339,63 +310,18 @@ def reduce_lines(
     ttl_ns: int = TTL_NS,
 ) -> Reduction:
     """The reduction of inputs given as (name, bytes of lines, plain or gzip)."""
-    run = Run(slos, itl_rule, by, timeline_ns)
-    parts = []
-    for path, content in inputs:
-        parts.append(Input(run, path, ttl_ns))
-        parts[-1].read(content)
-    newest = max((p.horizon.newest_ns for p in parts if p.horizon.newest_ns is not None), default=None)
+    settings = Settings(slos, itl_rule, by, timeline_ns, ttl_ns)
+    parts = [Input(path, settings) for path, _ in inputs]
+    for part, (_, content) in zip(parts, inputs, strict=True):
+        part.read(content)
+    newest_ns = max((p.horizon.newest_ns for p in parts if p.horizon.newest_ns is not None), default=None)
+    run = Accounts(settings)
     for part in parts:
-        if newest is not None:
-            part.lose_the_silent(newest)
-    return {
-        "inputs": [
-            {
-                "path": part.path,
-                "format": part.format,
-                "lines": part.lines,
-                "requests": part.requests,
-                "skipped": dict(part.skipped),
-            }
-            for part in parts
-        ],
-        "notices": [
-            {"path": part.path, "line": line, "reason": reason, "message": message}
-            for part in parts
-            for (line, reason), message in part.notices.items()
-        ],
-        "first_arrival_ns": run.first_arrival_ns,
-        "last_emission_ns": run.last_emission_ns,
-        "newest_ns": newest,
-        "rejected": dict(run.rejected),
-        "clamped": run.clamped,
-        "total": run.total.as_dict(),
-        "slowest": Slowest.merged([part.slowest for part in parts]),
-        "by": classes(run),
-        "by_interned_over": run.interner.over,
-        "timeline": bins(run),
-    }
-
-
-def classes(run: Run) -> list[dict[str, Any]]:
-    """In order of first appearance, `other` last."""
-    named = [
-        {"key": dict(zip(run.by, values, strict=True)), "other": False, "block": run.classes[index].as_dict()}
-        for index, values in enumerate(run.interner.combinations())
-    ]
-    if OTHER in run.classes:
-        named.append({"key": {}, "other": True, "block": run.classes[OTHER].as_dict()})
-    return named
-
-
-def bins(run: Run) -> dict[str, Any] | None:
-    if run.timeline is None:
-        return None
-    return {
-        "width_ns": run.timeline.width_ns,
-        "asked_ns": run.timeline.asked_ns,
-        "bins": [{"start_ns": start, "block": block.as_dict()} for start, block in run.timeline.bins()],
-    }
+        if newest_ns is not None:
+            part.lose_the_silent(newest_ns)
+        run.merge(part.accounts)
+    notices = [notice for part in parts for notice in part.notices_as_dicts()]
+    return {"inputs": [part.as_dict() for part in parts], "notices": notices, "newest_ns": newest_ns, **run.as_dict()}
 
 
 def reduce(

@@ -105,7 +105,7 @@ class Step:
 
 
 def step(request: Request, event: Event, rule: str) -> Step:
-    """Takes any event of a request in flight but its `end`, which is `finish`'s."""
+    """Takes any event of a request in flight but its `arrive` and its `end`."""
     if event.t_ns < request.last_event_ns:
         return Step(request, refused="negative")
     t = event.t_ns
@@ -128,7 +128,7 @@ def step(request: Request, event: Event, rule: str) -> Step:
             return Step(replace(now, first_ns=t), observed=_at_first_token(now, t))
         case "last":
             return Step(replace(now, last_ns=t))
-    return Step(request, refused="duplicate")  # also an `arrive`: the request is in flight
+    return Step(request, refused="duplicate")
 
 
 def _emit(now: Request, t: int, k: int, rule: str) -> Step:

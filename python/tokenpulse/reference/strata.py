@@ -5,11 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from tokenpulse.model import LENGTH_EDGES, MAX_CLASSES
+from tokenpulse.model import LENGTH_EDGES, LENGTH_KEYS, MAX_CLASSES, MAX_LABEL_KEYS
 
-LENGTHS = ("prompt_length", "output_length")
-"""The keys that are no labels."""
-MAX_LABELS = 8
 OTHER = -1
 """The class of what came past the limit."""
 
@@ -27,9 +24,9 @@ def length_bin(tokens: int) -> str:
 
 
 def check_keys(keys: Sequence[str]) -> None:
-    labels = [key for key in keys if key not in LENGTHS]
-    if len(labels) > MAX_LABELS:
-        raise ValueError(f"at most {MAX_LABELS} label keys, got {len(labels)}")
+    labels = [key for key in keys if key not in LENGTH_KEYS]
+    if len(labels) > MAX_LABEL_KEYS:
+        raise ValueError(f"at most {MAX_LABEL_KEYS} label keys, got {len(labels)}")
     if len(set(keys)) != len(keys):
         raise ValueError(f"keys must differ, got {', '.join(keys)}")
 
@@ -43,13 +40,9 @@ def combination(
 
 
 class Interner:
-    """Combinations as small integers, in order of appearance; past the limit, the class `OTHER`.
-
-    `over` counts the requests that went there, not the combinations: those are what must not be remembered.
-    """
+    """Combinations as small integers, in order of appearance; past the limit, the class `OTHER`."""
 
     def __init__(self, max_classes: int = MAX_CLASSES) -> None:
-        self.over = 0
         self._room = max_classes - 1  # `other` is a class too
         self._classes: dict[tuple[str | None, ...], int] = {}
 
@@ -57,7 +50,6 @@ class Interner:
         if values in self._classes:
             return self._classes[values]
         if len(self._classes) >= self._room:
-            self.over += 1
             return OTHER
         return self._classes.setdefault(values, len(self._classes))
 

@@ -142,11 +142,11 @@ class Slowest:
         others.insert(place, (value_ns, serial, request_id))
         self._lists[metric] = others[:SLOWEST]
 
-    @staticmethod
-    def merged(inputs: Sequence[Slowest]) -> dict[str, list[tuple[int, str]]]:
-        """Over several inputs, in their order."""
-        union = {metric: [entry for part in inputs for entry in part._lists[metric]] for metric in METRICS}
-        return {
-            metric: [(value, name) for value, _, name in sorted(entries, key=lambda entry: -entry[0])[:SLOWEST]]
-            for metric, entries in union.items()
-        }
+    def merge(self, other: Slowest) -> None:
+        """Adds the ranking of the next input: among equals its own stand last."""
+        for metric in METRICS:
+            both = self._lists[metric] + other._lists[metric]
+            self._lists[metric] = sorted(both, key=lambda entry: -entry[0])[:SLOWEST]
+
+    def as_dict(self) -> dict[str, list[tuple[int, str]]]:
+        return {metric: [(value, name) for value, _, name in ranking] for metric, ranking in self._lists.items()}

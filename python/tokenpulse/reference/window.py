@@ -95,30 +95,32 @@ class Timeline(Generic[Content]):
         self.width_ns = width_ns
         self._new = new
         self._bins: dict[int, Content] = {}
-        self._ends: tuple[int, int] | None = None
 
     def bin(self, t_ns: int) -> Content:
         """The content of the bin that holds a time."""
         index = t_ns // self.width_ns
-        low, high = self._ends or (index, index)
-        low, high = min(low, index), max(high, index)
-        while high - low >= MAX_TIMELINE_BINS:
-            low, high, index = low >> 1, high >> 1, index >> 1
-            self._widen()
-        self._ends = low, high
         if index not in self._bins:
-            self._bins[index] = self._new()
+            while self._bins and max(index, *self._bins) - min(index, *self._bins) >= MAX_TIMELINE_BINS:
+                self._widen()
+                index = t_ns // self.width_ns
+            self._bins.setdefault(index, self._new())
         return self._bins[index]
 
     def _widen(self) -> None:
+        narrow, self._bins = self._bins, {}
         self.width_ns *= 2
-        wide: dict[int, Content] = {}
-        for index, content in self._bins.items():
-            if index >> 1 in wide:
-                wide[index >> 1].merge(content)
+        for index, content in narrow.items():
+            if index >> 1 in self._bins:
+                self._bins[index >> 1].merge(content)
             else:
-                wide[index >> 1] = content
-        self._bins = wide
+                self._bins[index >> 1] = content
+
+    def merge(self, other: Timeline[Content]) -> None:
+        """Adds a timeline of the same asked width, at the coarser of the two widths."""
+        while self.width_ns < other.width_ns:
+            self._widen()
+        for start_ns, content in other.bins():
+            self.bin(start_ns).merge(content)
 
     def bins(self) -> list[tuple[int, Content]]:
         """Start and content of each bin that has something in it, ascending."""

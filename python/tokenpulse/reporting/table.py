@@ -248,6 +248,8 @@ def _by(report: Report) -> Iterator[RenderableType]:
         )
     yield table
     yield from _below(report, marked, len(report.by) - MAX_ROWS, "groups")
+    if "output_length" in _keys(report) and any(one["format"] != "tokenpulse-requests" for one in report.inputs):
+        yield _note("Event lines tell the output length only at a request's end: its TTFT and ITL are in no group.")
     if report.by_over:
         yield _note(f"{count(report.by_over)} combinations past the first 256 are in (all others).")
 

@@ -56,7 +56,7 @@ pub const BIN_NS: Range = Range { name: "timeline bin in ns", min: 1, max: 3650 
 /// Limits of an SLO set, in nanoseconds.
 pub const LIMIT_NS: Range = Range { name: "SLO limit in ns", min: 1, max: i64::MAX };
 /// Label keys in one classification.
-pub const MAX_KEYS: usize = 8;
+pub const MAX_LABEL_KEYS: usize = 8;
 /// Classes, the class `other` included.
 pub const MAX_CLASSES: usize = 256;
 /// Bins of a timeline.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::bounds::{MAX_CLASSES, MAX_KEYS};
+use crate::bounds::MAX_LABEL_KEYS;
 use crate::error::{Error, Result};
 
 /// Lower edges of the length bins, in tokens.
@@ -52,20 +52,22 @@ pub struct Strata {
     keys: Vec<Key>,
     classes: HashMap<Combination, usize>,
     combinations: Vec<Combination>,
+    max_classes: usize,
     over: u64,
 }
 
 impl Strata {
-    /// Classes by these keys.
+    /// Classes by these keys, at most so many, `other` included.
     ///
     /// # Errors
     ///
-    /// More keys than [`MAX_KEYS`].
-    pub fn new(keys: Vec<Key>) -> Result<Self> {
-        if keys.len() > MAX_KEYS {
-            return Err(Error::value("number of keys", format_args!("at most {MAX_KEYS}"), keys.len()));
+    /// More label keys than [`MAX_LABEL_KEYS`].
+    pub fn new(keys: Vec<Key>, max_classes: usize) -> Result<Self> {
+        let labels = keys.iter().filter(|key| matches!(key, Key::Label(_))).count();
+        if labels > MAX_LABEL_KEYS {
+            return Err(Error::value("number of label keys", format_args!("at most {MAX_LABEL_KEYS}"), labels));
         }
-        Ok(Self { keys, classes: HashMap::new(), combinations: Vec::new(), over: 0 })
+        Ok(Self { keys, classes: HashMap::new(), combinations: Vec::new(), max_classes, over: 0 })
     }
 
     /// The keys, in the order given.
@@ -105,7 +107,7 @@ impl Strata {
         }
         // One class is kept for `other`.
         let class = self.combinations.len();
-        (class < MAX_CLASSES - 1).then(|| {
+        (class + 1 < self.max_classes).then(|| {
             self.combinations.push(combination.clone());
             self.classes.insert(combination, class);
             class

@@ -20,6 +20,28 @@ pub enum Fault {
     Depth,
 }
 
+/// Whether brackets nest too deep, whatever else may be wrong with the text.
+#[cold]
+pub fn nests_too_deep(text: &[u8]) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_i64, false, false);
+    for &byte in text {
+        if in_string {
+            (in_string, escaped) = (escaped || byte != b'"', !escaped && byte == b'\\');
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth -= 1,
+            _ => {}
+        }
+        if depth > i64::from(MAX_DEPTH) {
+            return true;
+        }
+    }
+    false
+}
+
 /// A result of reading.
 pub type Read<T> = Result<T, Fault>;
 
@@ -348,7 +370,7 @@ impl<'a> Cursor<'a> {
         Ok(if absent { Field::Absent } else { Field::WrongType })
     }
 
-    /// Reads an array of integers into `values`.
+    /// Reads an array of integers into `values`, up to the first element that is none.
     #[inline]
     pub fn integers(&mut self, values: &mut Vec<i64>) -> Read<Field<()>> {
         values.clear();
@@ -360,11 +382,13 @@ impl<'a> Cursor<'a> {
         }
         let mut field = Field::Given(());
         self.array(|cursor| {
-            match cursor.integer()? {
-                Field::Given(value) => values.push(value),
-                Field::BadValue if field == Field::Given(()) => field = Field::BadValue,
-                Field::Absent | Field::WrongType => field = Field::WrongType,
-                Field::BadValue => {}
+            let element = cursor.integer()?;
+            if field == Field::Given(()) {
+                match element {
+                    Field::Given(value) => values.push(value),
+                    Field::BadValue => field = Field::BadValue,
+                    Field::Absent | Field::WrongType => field = Field::WrongType,
+                }
             }
             Ok(())
         })?;

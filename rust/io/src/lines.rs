@@ -51,16 +51,14 @@ impl<R: Read> Lines<R> {
     ///
     /// # Errors
     ///
-    /// What the reader says, after the whole lines before it. A line that is cut off by it is not given.
+    /// What the reader says, after the whole lines before it. A line that is cut off by it is not given. After
+    /// [`Interrupted`](io::ErrorKind::Interrupted) one may go on.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         let mut searched = self.start;
         loop {
             if let Some(at) = memchr(b'\n', &self.buffer[searched..self.end]) {
                 let (from, to) = (self.start, searched + at);
                 self.start = to + 1;
-                if std::mem::take(&mut self.skipping) {
-                    return Ok(Some(Line::TooLong));
-                }
                 return Ok(Some(self.line(from, to)));
             }
             if self.end - self.start > MAX_LINE {
@@ -76,23 +74,24 @@ impl<R: Read> Lines<R> {
                 }
                 let (from, to) = (self.start, self.end);
                 self.start = to;
-                if std::mem::take(&mut self.skipping) {
-                    return Ok(Some(Line::TooLong));
-                }
-                return Ok(if from == to { None } else { Some(self.line(from, to)) });
+                let nothing = from == to && !self.skipping;
+                return Ok(if nothing { None } else { Some(self.line(from, to)) });
             }
-            searched = self.fill();
+            searched = self.fill()?;
         }
     }
 
     #[inline]
-    fn line(&self, from: usize, to: usize) -> Line<'_> {
+    fn line(&mut self, from: usize, to: usize) -> Line<'_> {
+        if std::mem::take(&mut self.skipping) || to - from > MAX_LINE {
+            return Line::TooLong;
+        }
         let bytes = &self.buffer[from..to];
         Line::Whole(bytes, self.ascii || std::str::from_utf8(bytes).is_ok())
     }
 
     /// Reads more, and returns where what is new begins.
-    fn fill(&mut self) -> usize {
+    fn fill(&mut self) -> io::Result<usize> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -106,13 +105,13 @@ impl<R: Read> Lines<R> {
         match self.reader.read(&mut self.buffer[self.end..]) {
             Ok(0) => self.finished = true,
             Ok(n) => self.end += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
             Err(error) => {
                 self.finished = true;
                 self.error = Some(error);
             }
         }
         self.ascii = (new == 0 || self.ascii) && self.buffer[new..self.end].is_ascii();
-        new
+        Ok(new)
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use tokenpulse_core::bounds::{self, Range};
 use tokenpulse_core::request::{Event, Status};
 
-use crate::json::{Cursor, Fault, Field, Read, Text};
+use crate::json::{Cursor, Fault, Field, Read, Text, nests_too_deep};
 
 /// Why a line is passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,8 +194,10 @@ impl Record {
         let mut cursor = Cursor::new(line);
         let found = match self.fields(&mut cursor, wants) {
             Ok(found) => found,
-            Err(Fault::Syntax) => return Err(Refused::new(Skip::NotJson, "expected a JSON object")),
-            Err(Fault::Depth) => {
+            Err(Fault::Syntax) if !nests_too_deep(line) => {
+                return Err(Refused::new(Skip::NotJson, "expected a JSON object"));
+            }
+            Err(_) => {
                 return Err(Refused::new(Skip::TooDeep, "expected at most 128 levels of nesting"));
             }
         };
@@ -257,7 +259,7 @@ impl Record {
     fn check_event(&mut self, found: &Found<'_>) -> Checked<Kind> {
         let name = match &found.ev {
             Field::Given(name) => name.as_ref(),
-            _ => return Err(wrong_type("ev", "a string")),
+            _ => return Err(Refused::new(Skip::UnknownKind, "expected ev to be a string")),
         };
         let event = match name {
             b"tokens" => LineEvent::Request(Event::Tokens(1)),
@@ -438,14 +440,17 @@ fn optional(name: &str, field: Field<i64>, range: &Range) -> Checked<Option<i64>
 
 /// Whether the array is there, and all of it within the range.
 fn array(name: &str, field: Field<()>, values: &[i64], range: &Range) -> Checked<bool> {
-    match field {
-        Field::Absent => Ok(false),
-        Field::WrongType => Err(wrong_type(name, "an array of integers")),
-        Field::BadValue => Err(Refused::new(Skip::BadValue, format!("expected {name} to fit 64 bits"))),
-        Field::Given(()) => match values.iter().find(|&&value| !range.contains(value)) {
-            Some(&value) => Err(bad_value(name, range, value)),
-            None => Ok(true),
-        },
+    if field == Field::Absent {
+        return Ok(false);
+    }
+    // Elements before one of another type come first.
+    match values.iter().find(|&&value| !range.contains(value)) {
+        Some(&value) => Err(bad_value(name, range, value)),
+        None if field == Field::Given(()) => Ok(true),
+        None if field == Field::BadValue => {
+            Err(Refused::new(Skip::BadValue, format!("expected {name} to fit 64 bits")))
+        }
+        None => Err(wrong_type(name, "an array of integers")),
     }
 }
 

@@ -126,7 +126,14 @@ impl Flights {
         Some(*found.remove().0)
     }
 
-    /// All that is left, in the order of arrival.
+    /// All of them, in the order of arrival.
+    fn sorted(&mut self) -> Vec<&mut Flight> {
+        let mut flights: Vec<&mut Flight> = self.table.iter_mut().map(|flight| &mut **flight).collect();
+        flights.sort_by_key(|flight| flight.order());
+        flights
+    }
+
+    /// The same, when no more will come.
     fn into_sorted(self) -> Vec<Flight> {
         let mut flights: Vec<Flight> = self.table.into_iter().map(|flight| *flight).collect();
         flights.sort_by_key(Flight::order);
@@ -214,6 +221,12 @@ impl Reader {
             match lines.next_line() {
                 Ok(Some(line)) => self.line(&line, number),
                 Ok(None) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    number -= 1;
+                    if !progress(meter.bytes()) {
+                        return Err(Failure::Stopped);
+                    }
+                }
                 Err(error) if compressed => {
                     let message = format!("expected the compressed input to be whole: {error}");
                     self.input.skip(number, Refused::new(Skip::Truncated, message));
@@ -231,8 +244,11 @@ impl Reader {
                 .map_or(String::new(), |notice| format!("; line {}: {}", notice.line, notice.message));
             return Err(Failure::Format(name, found));
         }
-        progress(meter.bytes());
-        Ok(meter.bytes())
+        for flight in self.flights.sorted() {
+            self.run.settle(flight);
+        }
+        self.note_refusals();
+        if progress(meter.bytes()) { Ok(meter.bytes()) } else { Err(Failure::Stopped) }
     }
 
     #[inline]
@@ -279,6 +295,10 @@ impl Reader {
     }
 
     fn request(&mut self, number: u64) {
+        let t = self.record.arrive_ns;
+        if !self.run.admit(t, number) || !self.is_free(t, number) {
+            return;
+        }
         let record = &self.record;
         let arrival = Arrival {
             id: &record.id,
@@ -298,7 +318,8 @@ impl Reader {
             status: record.status,
             degraded: record.degraded,
         };
-        self.input.requests += u64::from(self.run.request(&arrival, &events, number));
+        self.run.request(&arrival, &events, number);
+        self.input.requests += 1;
     }
 
     #[inline]
@@ -309,7 +330,7 @@ impl Reader {
         }
         let id = self.record.id.as_str();
         match event {
-            LineEvent::Other => {}
+            LineEvent::Other => self.run.pass(t),
             LineEvent::Request(event) => {
                 let Some(flight) = self.flights.find(id) else { return self.run.unknown(number) };
                 if !self.run.event(flight, t, event, number) {
@@ -331,12 +352,21 @@ impl Reader {
         }
     }
 
-    fn arrive(&mut self, t: i64, number: u64) {
-        if let Some(flight) = self.flights.find(&self.record.id) {
-            if !self.run.overdue(flight, t) {
-                return self.run.duplicate(number);
-            }
+    /// Whether a request with the record's id may arrive at `t`: none is in flight, or it is found lost.
+    fn is_free(&mut self, t: i64, number: u64) -> bool {
+        let Some(flight) = self.flights.find(&self.record.id) else { return true };
+        let lost = self.run.overdue(flight, t);
+        if lost {
             self.lose(t);
+        } else {
+            self.run.already_in_flight(flight, t, number);
+        }
+        lost
+    }
+
+    fn arrive(&mut self, t: i64, number: u64) {
+        if !self.is_free(t, number) {
+            return;
         }
         let record = &self.record;
         let arrival = Arrival { id: &record.id, t, prompt_tokens: record.prompt_tokens, labels: &record.labels };
@@ -361,6 +391,5 @@ fn explain(counter: Counter) -> &'static str {
         Counter::Duplicate => "expected an event that can come here; it came before, or its counterpart did not",
         Counter::Unknown => "expected the id of a request in flight; it never arrived, or has ended",
         Counter::Future => "expected a time at most a day ahead of the newest; the event is passed over",
-        Counter::Clamped => "expected an end not before the request's last event; that event's time is taken",
     }
 }

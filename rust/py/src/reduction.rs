@@ -164,13 +164,13 @@ fn reduction_dict<'py>(py: Python<'py>, reduction: &Reduction) -> PyResult<Bound
     dict.set_item("first_arrival_ns", run.first_arrival())?;
     dict.set_item("last_emission_ns", run.last_emission())?;
     dict.set_item("newest_ns", reduction.newest)?;
-    let rejected = Counter::ALL.into_iter().filter(|&counter| counter != Counter::Clamped);
+    let rejected = Counter::ALL.into_iter();
     dict.set_item("rejected", counts(py, rejected.map(|counter| (counter.name(), run.counter(counter))))?)?;
-    dict.set_item("clamped", run.counter(Counter::Clamped))?;
+    dict.set_item("clamped", run.clamped())?;
     dict.set_item("total", block_dict(py, run.total())?)?;
     let slowest = PyDict::new(py);
     for metric in Metric::ALL {
-        slowest.set_item(metric.name(), run.slowest(metric).entries())?;
+        slowest.set_item(metric.name(), run.slowest(metric).entries().collect::<Vec<_>>())?;
     }
     dict.set_item("slowest", slowest)?;
     dict.set_item("by", by_list(py, run)?)?;

@@ -104,6 +104,12 @@ impl Request {
         self.last_event
     }
 
+    /// The time of the first emission.
+    #[must_use]
+    pub const fn first_emission(&self) -> Option<i64> {
+        self.first
+    }
+
     /// The time of the last emission.
     #[must_use]
     pub const fn last_emission(&self) -> Option<i64> {

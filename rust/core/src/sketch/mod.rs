@@ -34,7 +34,7 @@ use crate::error::Result;
 pub enum Rejection {
     /// Not a number.
     Nan,
-    /// Plus or minus infinity.
+    /// Infinity.
     Infinite,
     /// Below zero.
     Negative,
@@ -77,11 +77,12 @@ pub fn ns_from_float(value: f64, unit: Unit) -> std::result::Result<i64, Rejecti
     if value.is_nan() {
         return Err(Rejection::Nan);
     }
-    if value.is_infinite() {
-        return Err(Rejection::Infinite);
-    }
+    // The sign comes first: minus infinity is negative.
     if value < 0.0 {
         return Err(Rejection::Negative);
+    }
+    if value.is_infinite() {
+        return Err(Rejection::Infinite);
     }
     let ns = match unit {
         Unit::Seconds => value * 1e9,

@@ -54,11 +54,8 @@ impl Finished<'_> {
 }
 
 impl Run {
-    /// Takes a whole request at once; returns whether its arrival was accepted.
-    pub fn request(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) -> bool {
-        if !self.admit(arrival.t, line) {
-            return false;
-        }
+    /// Takes a whole request at once, whose arrival was admitted and whose id is free.
+    pub fn request(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) {
         let class = match &mut self.strata {
             None => Class::None,
             Some(strata) => {
@@ -67,22 +64,23 @@ impl Run {
         };
         let mut flight = self.depart(arrival, class);
         self.replay(&mut flight, events, line);
+        if let Some(tokens) = events.untimed {
+            let at = flight.request.last_emission().or(flight.request.first_emission()).unwrap_or(arrival.t);
+            self.each_block(&flight.class, at, |mut block| block.tokens(tokens.n));
+        }
         let last = flight.request.last_event();
         let end = match events.end {
             Some(end) if !self.admit(end, line) => last,
             Some(end) => end,
             None => last,
         };
-        self.finish(flight, end, end, events.status, events.degraded, line);
-        true
+        self.finish(flight, end, end, events.status, events.degraded);
     }
 
     /// Merges the five sequences of a finished request by time and rank.
     fn replay(&mut self, flight: &mut Flight, events: &Finished<'_>, line: u64) {
         let untimed = events.untimed.map(|tokens| {
             flight.request.set_untimed_tokens(tokens.n);
-            let at = tokens.last.or(tokens.first).unwrap_or(flight.request.last_event());
-            self.each_block(&flight.class, at, |mut block| block.tokens(tokens.n));
             [tokens.first, tokens.last]
         });
         let points: Vec<i64> = untimed.iter().flatten().filter_map(|&t| t).collect();
@@ -164,12 +162,12 @@ impl Run {
         let n = gaps.len();
         // Far ahead or not is asked once for all: it can only be so if the last is.
         if n > 0 && self.horizon.admits_plainly(before) {
-            self.horizon.admit(before);
+            self.horizon.accept(before);
             flight.request.take_tokens(before, n as u64);
             self.last_emission = self.last_emission.max(Some(before));
             let largest = gaps.iter().copied().max().unwrap_or(0);
             flight.max_itl = flight.max_itl.max(Some(largest));
-            self.slowest[Metric::Itl as usize].offer(largest, &flight.id);
+            self.slowest[Metric::Itl as usize].offer(largest, flight.order, &flight.id);
             for (index, fluidity) in &mut flight.deadlines {
                 let slo = &self.settings.slos[*index];
                 for &gap in &gaps {
@@ -200,7 +198,8 @@ impl Run {
         match taken {
             Err(refusal) => self.count(line, refusal.into()),
             Ok(observation) => {
-                self.last_emission = Some(self.last_emission.map_or(t, |last| last.max(t)));
+                self.horizon.accept(t);
+                self.last_emission = self.last_emission.max(Some(t));
                 if let Some(Observation::First { ttft, prefill }) = observation {
                     self.latency(flight, t, Metric::Ttft, Some(ttft));
                     self.latency(flight, t, Metric::Prefill, prefill);

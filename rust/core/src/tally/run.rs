@@ -8,6 +8,7 @@ use super::flight::{Arrival, Class, Flight};
 use super::route::AnyBlock;
 use super::settings::{Counter, Settings};
 use super::{Block, Slowest};
+use crate::bounds::MAX_CLASSES;
 use crate::request::{Event, Metric, Observation, Status};
 use crate::sketch::{Dense, Sparse};
 use crate::strata::Strata;
@@ -24,7 +25,8 @@ pub struct Run {
     other: Option<Block<Sparse>>,
     pub(super) timeline: Option<Timeline<Block<Sparse>>>,
     pub(super) slowest: [Slowest; 8],
-    counters: [u64; 5],
+    counters: [u64; 4],
+    clamped: u64,
     first_arrival: Option<i64>,
     pub(super) last_emission: Option<i64>,
     arrivals: u64,
@@ -47,12 +49,13 @@ impl Run {
         Ok(Self {
             horizon: Horizon::default(),
             total: Block::new(&settings),
-            strata: if settings.by.is_empty() { None } else { Some(Strata::new(settings.by.clone())?) },
+            strata: if settings.by.is_empty() { None } else { Some(Strata::new(settings.by.clone(), MAX_CLASSES)?) },
             classes: Vec::new(),
             other: None,
             timeline: settings.timeline_ns.map(Timeline::new),
             slowest: Default::default(),
-            counters: [0; 5],
+            counters: [0; 4],
+            clamped: 0,
             first_arrival: None,
             last_emission: None,
             arrivals: 0,
@@ -99,7 +102,13 @@ impl Run {
         &self.slowest[metric as usize]
     }
 
-    /// How many events were refused or bent.
+    /// How many ends lay before the last event, and were taken at its time.
+    #[must_use]
+    pub fn clamped(&self) -> u64 {
+        self.clamped
+    }
+
+    /// How many events were refused.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
@@ -146,11 +155,16 @@ impl Run {
     /// Whether a time may be taken; a refused one is counted.
     #[inline]
     pub fn admit(&mut self, t: i64, line: u64) -> bool {
-        let admitted = self.horizon.admit(t);
+        let admitted = self.horizon.admits(t);
         if !admitted {
             self.count(line, Counter::Future);
         }
         admitted
+    }
+
+    /// Takes the time of an event that is no request's.
+    pub fn pass(&mut self, t: i64) {
+        self.horizon.accept(t);
     }
 
     /// Counts an event of a request that is not in flight.
@@ -159,8 +173,9 @@ impl Run {
     }
 
     /// Counts an arrival with the id of a request in flight.
-    pub fn duplicate(&mut self, line: u64) {
-        self.count(line, Counter::Duplicate);
+    pub fn already_in_flight(&mut self, flight: &Flight, t: i64, line: u64) {
+        let negative = t < flight.request.last_event();
+        self.count(line, if negative { Counter::Negative } else { Counter::Duplicate });
     }
 
     /// Takes the arrival of a request whose end is not known yet.
@@ -177,6 +192,7 @@ impl Run {
     pub(super) fn depart(&mut self, arrival: &Arrival<'_>, class: Class) -> Flight {
         let flight = Flight::new(arrival, class, &self.settings.slos, self.arrivals);
         self.arrivals += 1;
+        self.horizon.accept(arrival.t);
         self.first_arrival = Some(self.first_arrival.map_or(arrival.t, |first| first.min(arrival.t)));
         self.each_block(&flight.class, arrival.t, |mut block| {
             block.arrival(arrival.prompt_tokens);
@@ -235,13 +251,15 @@ impl Run {
 
     /// Whether a request in flight has been silent for too long at `t`.
     pub fn overdue(&mut self, flight: &mut Flight, t: i64) -> bool {
-        self.settle(flight);
+        if flight.waiting.t != t {
+            self.settle(flight);
+        }
         self.is_lost(flight, t)
     }
 
     /// Takes the events that wait for a later time.
     #[inline]
-    fn settle(&mut self, flight: &mut Flight) {
+    pub fn settle(&mut self, flight: &mut Flight) {
         let Some((event, line)) = flight.waiting.first.take() else { return };
         let t = flight.waiting.t;
         if flight.waiting.others.is_empty() {
@@ -261,14 +279,17 @@ impl Run {
     pub(super) fn take(&mut self, flight: &mut Flight, t: i64, event: Event, line: u64) {
         match flight.request.take(t, event) {
             Err(refusal) => self.count(line, refusal.into()),
-            Ok(observation) => self.observe(flight, t, event, observation),
+            Ok(observation) => {
+                self.horizon.accept(t);
+                self.observe(flight, t, event, observation);
+            }
         }
     }
 
     #[inline]
     fn observe(&mut self, flight: &mut Flight, t: i64, event: Event, observation: Observation) {
         let k = if let Event::Tokens(k) = event {
-            self.last_emission = Some(self.last_emission.map_or(t, |last| last.max(t)));
+            self.last_emission = self.last_emission.max(Some(t));
             k
         } else {
             0
@@ -281,7 +302,7 @@ impl Run {
                 for (index, fluidity) in &mut flight.deadlines {
                     fluidity.emission(&slos[*index], false, gap, k);
                 }
-                self.slowest[Metric::Itl as usize].offer(largest, &flight.id);
+                self.slowest[Metric::Itl as usize].offer(largest, flight.order, &flight.id);
                 self.each_block(&flight.class, t, |mut block| block.gap(gap, k));
             }
             Observation::First { ttft, prefill } => {
@@ -301,7 +322,7 @@ impl Run {
 
     pub(super) fn latency(&mut self, flight: &Flight, t: i64, metric: Metric, ns: Option<i64>) {
         let Some(ns) = ns else { return };
-        self.slowest[metric as usize].offer(ns, &flight.id);
+        self.slowest[metric as usize].offer(ns, flight.order, &flight.id);
         self.each_block(&flight.class, t, |mut block| block.observe(metric, ns));
     }
 
@@ -313,13 +334,13 @@ impl Run {
             self.lose(flight, t);
             return;
         }
-        self.finish(flight, t, t, status, degraded, line);
+        self.finish(flight, t, t, status, degraded);
     }
 
     /// Ends a request as lost, found out at `detected`; what waits has been taken.
     pub fn lose(&mut self, flight: Flight, detected: i64) {
         let last = flight.request.last_event();
-        self.finish(flight, last, detected, Status::Lost, false, 0);
+        self.finish(flight, last, detected, Status::Lost, false);
     }
 
     /// Ends what is left at the end of all inputs, whose newest time is `newest`. Returns whether it was lost; if not
@@ -332,22 +353,15 @@ impl Run {
         lost
     }
 
-    pub(super) fn finish(
-        &mut self,
-        mut flight: Flight,
-        t: i64,
-        counted_at: i64,
-        status: Status,
-        degraded: bool,
-        line: u64,
-    ) {
+    pub(super) fn finish(&mut self, mut flight: Flight, t: i64, counted_at: i64, status: Status, degraded: bool) {
         let tokens = flight.request.tokens();
         let preemptions = flight.request.preemptions();
         let ending = flight.request.clone().end(t, status);
-        if ending.clamped {
-            self.count(line, Counter::Clamped);
-        }
+        self.clamped += u64::from(ending.clamped);
         let at = counted_at.max(ending.at);
+        if status != Status::Lost {
+            self.horizon.accept(ending.at);
+        }
         if let Class::Later(labels) = &flight.class {
             let arrival = Arrival { id: &flight.id, t, prompt_tokens: flight.prompt_tokens, labels };
             let strata = self.strata.as_mut().expect("a class that comes later has strata");
@@ -370,7 +384,7 @@ impl Run {
             [(Metric::Tpot, ending.tpot), (Metric::E2e, ending.e2e), (Metric::PreemptionStall, ending.stall)]
         {
             if let Some(ns) = ns {
-                self.slowest[metric as usize].offer(ns, &flight.id);
+                self.slowest[metric as usize].offer(ns, flight.order, &flight.id);
             }
         }
         let slos = Arc::clone(&self.settings.slos);
@@ -417,6 +431,7 @@ impl Run {
         for (mine, theirs) in self.slowest.iter_mut().zip(other.slowest) {
             mine.merge(theirs);
         }
+        self.clamped += other.clamped;
         for (mine, theirs) in self.counters.iter_mut().zip(other.counters) {
             *mine += theirs;
         }

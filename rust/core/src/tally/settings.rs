@@ -24,7 +24,7 @@ pub struct Settings {
     pub ttl_ns: i64,
 }
 
-/// Why an event was refused, or how it was bent.
+/// Why an event was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
@@ -36,13 +36,11 @@ pub enum Counter {
     Unknown,
     /// Refused: more than a day ahead of the newest time.
     Future,
-    /// An end before the last event, taken at that event's time.
-    Clamped,
 }
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Negative, Self::Duplicate, Self::Unknown, Self::Future, Self::Clamped];
+    pub const ALL: [Self; 4] = [Self::Negative, Self::Duplicate, Self::Unknown, Self::Future];
 
     /// The name that reports use.
     #[must_use]
@@ -52,7 +50,6 @@ impl Counter {
             Self::Duplicate => "duplicate",
             Self::Unknown => "unknown",
             Self::Future => "future",
-            Self::Clamped => "clamped",
         }
     }
 }

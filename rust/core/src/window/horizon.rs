@@ -10,27 +10,30 @@ pub struct Horizon {
 }
 
 impl Horizon {
-    /// Whether the time may be taken; if so, it may be the newest now.
+    /// Whether an event of this time may be looked at further. The newest time begins with the first event, whatever
+    /// becomes of it.
     #[inline]
-    pub fn admit(&mut self, t: i64) -> bool {
-        match self.newest {
-            Some(newest) if t <= newest => self.suspect = false,
-            Some(newest) if t.saturating_sub(newest) > DAY_NS && !self.suspect => {
-                self.suspect = true;
-                return false;
-            }
-            _ => {
-                self.newest = Some(t);
-                self.suspect = false;
-            }
+    pub fn admits(&mut self, t: i64) -> bool {
+        let newest = *self.newest.get_or_insert(t);
+        let ahead = t.saturating_sub(newest) > DAY_NS;
+        if ahead && self.suspect {
+            self.newest = Some(t);
         }
-        true
+        let admits = !ahead || self.suspect;
+        self.suspect = !admits;
+        admits
     }
 
     /// Whether this time, and any before it, is certain to be admitted.
     #[must_use]
     pub fn admits_plainly(&self, t: i64) -> bool {
         self.newest.is_some_and(|newest| t.saturating_sub(newest) <= DAY_NS)
+    }
+
+    /// An event of this time was accepted: it may be the newest now.
+    #[inline]
+    pub fn accept(&mut self, t: i64) {
+        self.newest = self.newest.max(Some(t));
     }
 
     /// The newest time that was taken.

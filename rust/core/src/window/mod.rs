@@ -8,6 +8,6 @@ mod timeline;
 
 pub use horizon::Horizon;
 pub use pane::Pane;
-pub use ring::{Reading, Ring};
+pub use ring::{Reading, Ring, check_widths};
 pub use sliding::SlidingSketch;
 pub use timeline::Timeline;

@@ -30,6 +30,32 @@ pub struct Reading<P> {
     pub true_width_ns: i64,
 }
 
+/// Whether a window may be so wide.
+fn check_width(width_ns: i64) -> Result<()> {
+    WIDTH_NS.check(width_ns)?;
+    if width_ns % PANES != 0 {
+        let expected = format_args!("a multiple of {PANES} ns");
+        return Err(Error::value("window width", expected, format_args!("{width_ns} ns")));
+    }
+    Ok(())
+}
+
+/// Whether windows of these widths go together: each one's pane divides the next one's.
+///
+/// # Errors
+///
+/// A width that no window may have, or a pane that does not divide the next.
+pub fn check_widths(widths_ns: &[i64]) -> Result<()> {
+    widths_ns.iter().try_for_each(|&width| check_width(width))?;
+    for pair in widths_ns.windows(2) {
+        if pair[1] % pair[0] != 0 {
+            let expected = format_args!("a multiple of the one before it, {} ns", pair[0]);
+            return Err(Error::value("window width", expected, format_args!("{} ns", pair[1])));
+        }
+    }
+    Ok(())
+}
+
 impl<P: Pane + Clone> Ring<P> {
     /// An empty window; `empty` is an empty pane.
     ///
@@ -37,14 +63,7 @@ impl<P: Pane + Clone> Ring<P> {
     ///
     /// A width outside [`WIDTH_NS`], or no multiple of 60 ns.
     pub fn new(width_ns: i64, empty: P) -> Result<Self> {
-        WIDTH_NS.check(width_ns)?;
-        if width_ns % PANES != 0 {
-            return Err(Error::value(
-                "window width",
-                format_args!("a multiple of {PANES} ns"),
-                format_args!("{width_ns} ns"),
-            ));
-        }
+        check_width(width_ns)?;
         let length = PANES as usize + 1;
         Ok(Self {
             pane_ns: width_ns / PANES,

@@ -34,10 +34,11 @@ impl SlidingSketch {
     ///
     /// A count that would leave its range.
     pub fn record_ns(&mut self, t: i64, ns: i64, n: u64) -> Result<()> {
-        if !self.horizon.admit(t) {
+        if !self.horizon.admits(t) {
             self.future += 1;
             return Ok(());
         }
+        self.horizon.accept(t);
         self.total.record_ns_n(ns, n)?;
         match self.ring.pane_at(t) {
             Some(pane) => pane.record_ns_n(ns, n),
