@@ -286,7 +286,7 @@ impl Record {
         self.take_id(found)?;
         Ok(Kind::Event(match event {
             LineEvent::Arrive => {
-                self.take_prompt(found)?;
+                self.take_prompt(found, found.prompt_tokens)?;
                 event
             }
             LineEvent::Request(Event::Tokens(_)) => {
@@ -346,7 +346,7 @@ impl Record {
         self.end_ns = optional("end_ns", found.end_ns, &bounds::TIME_NS)?;
         self.status = status_of(found)?.unwrap_or_default();
         self.degraded = degraded_of(found)?;
-        self.take_prompt(found)?;
+        self.take_prompt(found, either(found.prompt_tokens, found.ctx))?;
         Ok(Kind::Request)
     }
 
@@ -364,8 +364,7 @@ impl Record {
         }
     }
 
-    fn take_prompt(&mut self, found: &Found<'_>) -> Checked<()> {
-        let tokens = either(found.prompt_tokens, found.ctx);
+    fn take_prompt(&mut self, found: &Found<'_>, tokens: Field<i64>) -> Checked<()> {
         self.prompt_tokens = optional("prompt_tokens", tokens, &bounds::REQUEST_TOKENS)?.unwrap_or(0) as u64;
         match found.labels {
             Field::Given(()) | Field::Absent => Ok(()),

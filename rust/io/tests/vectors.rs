@@ -34,7 +34,7 @@ fn settings(case: &Value) -> Settings {
 }
 
 fn text(lines: &[Value]) -> Vec<u8> {
-    lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes()
+    lines.iter().flat_map(|line| [line.to_string(), "\n".to_owned()]).collect::<String>().into_bytes()
 }
 
 fn read(inputs: Vec<Vec<u8>>, settings: &Settings) -> Result<Reduction, Failure> {

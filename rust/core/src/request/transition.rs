@@ -232,8 +232,9 @@ impl Request {
         let clamped = t < self.last_event;
         self.settle_stall(t.max(self.last_event));
         let succeeded = status.succeeded();
-        let (n, token_times_known) = (self.tokens, self.token_times_known);
-        let (first, last) = (self.first, self.last);
+        let (n, first, last) = (self.tokens, self.first, self.last);
+        // The first of one token is all of them.
+        let token_times_known = self.token_times_known || (n == 1 && first.is_some());
         let e2e = last.filter(|_| succeeded && n >= 1).map(|l| l - self.arrive);
         let tpot = first.zip(last).filter(|_| succeeded && n >= 2).map(|(f, l)| (l - f) / (n as i64 - 1));
         let missing = [

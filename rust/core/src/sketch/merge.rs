@@ -127,7 +127,20 @@ impl<S: Store> Sketch<S> {
             (since.min_ns, _) = self.slot_range_ns(first);
             (_, since.max_ns) = self.slot_range_ns(last);
         }
-        Ok(since)
+        if since.sum_is_possible() { Ok(since) } else { Err(more("or less in its sum than its buckets allow")) }
+    }
+
+    /// Whether the sum can be that of values in these buckets. A value of a split gap is floored: its part of the sum
+    /// is less than one nanosecond more.
+    fn sum_is_possible(&self) -> bool {
+        let (mut least, mut bound) = (0, 0);
+        self.store.visit(self.span(), |slot, n| {
+            let (lowest, highest) = self.slot_range_ns(slot);
+            least += u128::from(n) * lowest as u128;
+            bound += u128::from(n) * (highest as u128 + 1);
+            true
+        });
+        least <= self.sum_ns && (self.sum_ns < bound || self.sum_ns == 0)
     }
 
     /// The least and the greatest whole number of nanoseconds that fall into a slot.
@@ -177,15 +190,16 @@ impl<S: Store> Sketch<S> {
                 format_args!("{min_ns}, {max_ns} ns"),
             ));
         }
-        if sum_ns < total * min_ns as u128 || sum_ns > total * max_ns as u128 + total {
-            return Err(Error::decode("a sum between count * min and count * max", format_args!("{sum_ns} ns")));
-        }
         for &(slot, n) in slots {
             self.store.add(slot, n);
         }
         self.sum_ns = sum_ns;
         self.min_ns = min_ns;
         self.max_ns = max_ns;
-        Ok(())
+        if self.sum_is_possible() {
+            Ok(())
+        } else {
+            Err(Error::decode("a sum that its buckets allow", format_args!("{sum_ns} ns")))
+        }
     }
 }

@@ -201,6 +201,11 @@ impl Run {
                 self.horizon.accept(t);
                 self.last_emission = self.last_emission.max(Some(t));
                 if let Some(Observation::First { ttft, prefill }) = observation {
+                    if flight.request.tokens() == 1 {
+                        for (index, fluidity) in &mut flight.deadlines {
+                            fluidity.emission(&self.settings.slos[*index], true, ttft, 1);
+                        }
+                    }
                     self.latency(flight, t, Metric::Ttft, Some(ttft));
                     self.latency(flight, t, Metric::Prefill, prefill);
                 }

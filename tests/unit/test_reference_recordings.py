@@ -1,0 +1,122 @@
+"""The reference over recordings of a real engine: its figures are those that the engine and an independent count gave."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenpulse.model import SLO
+from tokenpulse.reference import reduce, reduce_lines
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "recordings" / "vllm"
+WITH_RECORDINGS = pytest.mark.skipif(not SHARED.exists(), reason="the whole recordings are beside the project only")
+
+
+def statuses(total: dict[str, Any]) -> int:
+    return sum(total["by_status"].values())
+
+
+@WITH_RECORDINGS
+@pytest.mark.parametrize(
+    ("run", "lines", "known"),
+    [
+        # data/README.md: lines, then requests, tokens, preemptions, aborts
+        ("events", 21592, (320, 17525, 32, 18)),
+        ("events_c", 15460, (195, 12579, 51, 19)),
+    ],
+)
+def test_a_whole_run_gives_the_engines_sums(run: str, lines: int, known: tuple[int, ...]) -> None:
+    recorded = json.loads((SHARED / f"{run}.engine_stats.json").read_text())
+    stats = recorded["stats"]
+    found = reduce([str(SHARED / f"{run}.jsonl")])
+    total = found["total"]
+    assert found["inputs"][0]["lines"] == lines
+    assert (found["rejected"], found["clamped"], found["notices"]) == ({}, 0, [])
+    assert known == (
+        total["attempted"],
+        total["output_tokens"],
+        total["preemptions"],
+        total["by_status"]["abort"],
+    )
+    assert total["attempted"] == recorded["requests"] == statuses(total)
+    assert total["by_status"] == recorded["client_status"]
+    assert total["output_tokens"] == stats["num_generation_tokens"]
+    assert total["preemptions"] == stats["num_preempted_reqs"]
+    assert total["latency"]["ttft"].count == stats["ttfts"]
+    assert total["latency"]["e2e"].count == stats["finished"]
+    # One token an emission: every token but the first of a request has a gap.
+    assert total["latency"]["itl"].count == total["output_tokens"] - stats["ttfts"]
+
+
+@WITH_RECORDINGS
+def test_requests_of_one_token_and_of_none() -> None:
+    """data/README.md: 38 requests of one token, 8 of none."""
+    found = reduce([str(SHARED / "events.jsonl")])["total"]
+    assert found["missing"]["ttft"] == 8
+    tokens = Counter(json.loads(line)["id"] for line in (SHARED / "events.jsonl").open() if '"ev":"tokens"' in line)
+    assert Counter(tokens.values())[1] == 38
+    ended_well = {
+        event["id"]
+        for event in map(json.loads, (SHARED / "events.jsonl").open())
+        if event["ev"] == "end" and event["status"] in ("stop", "length")
+    }
+    assert found["latency"]["tpot"].count == sum(tokens[name] >= 2 for name in ended_well)
+    assert found["latency"]["e2e"].count == sum(tokens[name] >= 1 for name in ended_well)
+
+
+@pytest.mark.parametrize("name", ["demo_events.jsonl", "demo_requests.jsonl"])
+def test_goodput_adds_up(name: str) -> None:
+    slos = [SLO(ttft=0.2, tpot=0.03), SLO(ttft=1e9, tpot=1e9), SLO(ttft=1e-9, tpot=1e-9)]
+    found = reduce([str(FIXTURES / name)], slos, by=["prompt_length"], timeline_ns=10**9)
+    total = found["total"]
+    judged = statuses(total) - total["by_status"].get("abort", 0)
+    succeeded = total["by_status"].get("stop", 0) + total["by_status"].get("length", 0)
+    for slo in total["slos"]:
+        assert slo["good"] + sum(slo["missed"].values()) == judged
+        assert slo["good"] <= succeeded
+    assert total["slos"][1]["good"] == succeeded  # all are good when the limits are out of reach
+    assert total["slos"][2]["good"] == 0
+    for parts in (found["by"], found["timeline"]["bins"]):
+        for count in ("attempted", "output_tokens", "preemptions", "prompt_tokens"):
+            assert sum(part["block"][count] for part in parts) == total[count]
+        for metric, whole in total["latency"].items():
+            union = parts[0]["block"]["latency"][metric].copy()
+            for part in parts[1:]:
+                union.merge(part["block"]["latency"][metric])
+            assert union == whole
+
+
+def test_requests_seen_by_a_client() -> None:
+    """Every figure again from the fixture's own fields."""
+    lines = [json.loads(line) for line in (FIXTURES / "demo_requests.jsonl").open()]
+    total = reduce([str(FIXTURES / "demo_requests.jsonl")])["total"]
+    assert total["attempted"] == len(lines) == 60
+    assert total["output_tokens"] == sum(sum(line["n"]) for line in lines)
+    assert total["prompt_tokens"] == sum(line.get("prompt_tokens", line.get("ctx", 0)) for line in lines)
+    assert total["latency"]["ttft"].sum_ns == sum(line["dt_ns"][0] for line in lines)
+    assert total["latency"]["e2e"].sum_ns == sum(line["dt_ns"][-1] for line in lines)
+    gaps = [(b - a, k) for x in lines for a, b, k in zip(x["dt_ns"], x["dt_ns"][1:], x["n"][1:], strict=False)]
+    assert total["latency"]["itl"].count == sum(k for _, k in gaps)
+    assert total["latency"]["itl"].sum_ns == sum(gap for gap, _ in gaps)
+
+
+def test_gzip_is_told_by_content() -> None:
+    content = (FIXTURES / "demo_requests.jsonl").read_bytes()
+    plain = reduce_lines([("log", content)])
+    for packed in (gzip.compress(content), gzip.compress(content[:5000]) + gzip.compress(content[5000:])):
+        again = reduce_lines([("log", packed)])
+        assert again["inputs"] == plain["inputs"]
+        assert again["total"]["latency"] == plain["total"]["latency"]
+
+
+def test_what_comes_before_the_damage_counts() -> None:
+    content = b'{"ev": "arrive", "t_ns": 1, "id": "a"}\n' * 2000
+    packed = gzip.compress(content)
+    found = reduce_lines([("log", packed[:-8])])["inputs"][0]  # all lines, but no checksum
+    assert (found["lines"], found["skipped"]) == (2000, {"truncated": 1})
