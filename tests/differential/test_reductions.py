@@ -190,11 +190,15 @@ def test_any_stream(
 @settings(deadline=None, max_examples=5, suppress_health_check=list(HealthCheck))
 @given(seed=st.randoms(use_true_random=False), by=st.sampled_from((["tenant"], ["tenant", "output_length"])))
 def test_more_classes_than_there_is_room_for(seed: Any, by: list[str]) -> None:
-    lines = [
-        json.dumps({"id": i, "arrive_ns": i, "token_ns": [i + 5], "labels": {"tenant": seed.randrange(400)}})
-        for i in range(600)
-    ]
-    assert_same([("input", "\n".join(lines).encode())], [SLO(ttft=1, tpot=1)], "token", by)
+    named = []
+    for name in ("first", "second"):
+        labels = [seed.randrange(400) for _ in range(500)]
+        lines = [
+            json.dumps({"id": i, "arrive_ns": i, "token_ns": [i + 5], "labels": {"tenant": label}})
+            for i, label in enumerate(labels)
+        ]
+        named.append((name, "\n".join(lines).encode()))
+    assert_same(named, [SLO(ttft=1, tpot=1)], "token", by)
 
 
 json_scalars = st.one_of(

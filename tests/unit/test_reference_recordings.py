@@ -1,4 +1,4 @@
-"""The reference over recordings of a real engine: its figures are those that the engine and an independent count gave."""
+"""The reference over recordings of a real engine gives the figures of the engine and of an independent count."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from tokenpulse.reference import reduce, reduce_lines
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "recordings" / "vllm"
 WITH_RECORDINGS = pytest.mark.skipif(not SHARED.exists(), reason="the whole recordings are beside the project only")
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def statuses(total: dict[str, Any]) -> int:
@@ -59,13 +63,10 @@ def test_requests_of_one_token_and_of_none() -> None:
     """data/README.md: 38 requests of one token, 8 of none."""
     found = reduce([str(SHARED / "events.jsonl")])["total"]
     assert found["missing"]["ttft"] == 8
-    tokens = Counter(json.loads(line)["id"] for line in (SHARED / "events.jsonl").open() if '"ev":"tokens"' in line)
+    events = [event for event in lines_of(SHARED / "events.jsonl") if "id" in event]
+    tokens = Counter(event["id"] for event in events if event["ev"] == "tokens")
     assert Counter(tokens.values())[1] == 38
-    ended_well = {
-        event["id"]
-        for event in map(json.loads, (SHARED / "events.jsonl").open())
-        if event["ev"] == "end" and event["status"] in ("stop", "length")
-    }
+    ended_well = {event["id"] for event in events if event.get("status") in ("stop", "length")}
     assert found["latency"]["tpot"].count == sum(tokens[name] >= 2 for name in ended_well)
     assert found["latency"]["e2e"].count == sum(tokens[name] >= 1 for name in ended_well)
 
@@ -94,7 +95,7 @@ def test_goodput_adds_up(name: str) -> None:
 
 def test_requests_seen_by_a_client() -> None:
     """Every figure again from the fixture's own fields."""
-    lines = [json.loads(line) for line in (FIXTURES / "demo_requests.jsonl").open()]
+    lines = lines_of(FIXTURES / "demo_requests.jsonl")
     total = reduce([str(FIXTURES / "demo_requests.jsonl")])["total"]
     assert total["attempted"] == len(lines) == 60
     assert total["output_tokens"] == sum(sum(line["n"]) for line in lines)

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
-use ruzstd::decoding::StreamingDecoder;
-use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use zstd::stream::read::Decoder as ZstdDecoder;
 
 const BUFFER: usize = 256 << 10;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -88,7 +87,7 @@ impl Source {
         let opened: Opened = if head.starts_with(&GZIP) {
             Opened { bytes: Box::new(MultiGzDecoder::new(reader)), compressed: true }
         } else if head.starts_with(&ZSTD) || is_skippable(head) {
-            Opened { bytes: Box::new(Frames::new(Box::new(reader))), compressed: true }
+            Opened { bytes: Box::new(ZstdDecoder::with_buffer(reader)?), compressed: true }
         } else {
             Opened { bytes: Box::new(reader), compressed: false }
         };
@@ -106,65 +105,4 @@ pub struct Opened {
     pub bytes: Box<dyn Read>,
     /// Whether they were compressed: then a read error means a damaged stream.
     pub compressed: bool,
-}
-
-/// The frames of a Zstandard stream, one after another.
-struct Frames {
-    state: State,
-}
-
-enum State {
-    Between(Box<dyn BufRead>),
-    Within(Box<StreamingDecoder<Box<dyn BufRead>, ruzstd::decoding::FrameDecoder>>),
-    Broken,
-}
-
-impl Frames {
-    fn new(reader: Box<dyn BufRead>) -> Self {
-        Self { state: State::Between(reader) }
-    }
-}
-
-impl Read for Frames {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match std::mem::replace(&mut self.state, State::Broken) {
-                State::Broken => return Err(io::Error::other("damaged Zstandard stream")),
-                State::Within(mut decoder) => match decoder.read(buffer)? {
-                    0 => self.state = State::Between(decoder.into_inner()),
-                    n => {
-                        self.state = State::Within(decoder);
-                        return Ok(n);
-                    }
-                },
-                State::Between(mut reader) => {
-                    let head = reader.fill_buf()?;
-                    if head.is_empty() {
-                        self.state = State::Between(reader);
-                        return Ok(0);
-                    }
-                    if is_skippable(head) {
-                        let mut header = [0; 8];
-                        reader.read_exact(&mut header)?;
-                        let length = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
-                        let skipped = io::copy(&mut reader.by_ref().take(u64::from(length)), &mut io::sink())?;
-                        if skipped < u64::from(length) {
-                            return Err(io::ErrorKind::UnexpectedEof.into());
-                        }
-                        self.state = State::Between(reader);
-                        continue;
-                    }
-                    let decoder = StreamingDecoder::new(reader).map_err(broken_frame)?;
-                    self.state = State::Within(Box::new(decoder));
-                }
-            }
-        }
-    }
-}
-
-fn broken_frame(error: FrameDecoderError) -> io::Error {
-    match error {
-        FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::MagicNumberReadError(error)) => error,
-        other => io::Error::other(other.to_string()),
-    }
 }
