@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -59,7 +60,7 @@ def exact(requests: list[tuple[int, Emissions, bool]], rule: str) -> dict[str, t
             continue
         first, last, n = emissions[0][0], emissions[-1][0], sum(k for _, k in emissions)
         values["ttft"].append(first - arrival)
-        for (before, _), (t, k) in zip(emissions, emissions[1:], strict=False):
+        for (before, _), (t, k) in itertools.pairwise(emissions):
             gap = t - before
             itl_sum += gap
             values["itl"] += {"token": [gap // k] * k, "chunk": [gap], "stamp": [gap] + [0] * (k - 1)}[rule]

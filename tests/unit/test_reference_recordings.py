@@ -116,8 +116,19 @@ def test_gzip_is_told_by_content() -> None:
         assert again["total"]["latency"] == plain["total"]["latency"]
 
 
-def test_what_comes_before_the_damage_counts() -> None:
-    content = b'{"ev": "arrive", "t_ns": 1, "id": "a"}\n' * 2000
+@pytest.mark.parametrize("lost", [1, 8, 40])
+def test_what_comes_before_the_damage_counts(lost: int) -> None:
+    content = b'{"ev": "arrive", "t_ns": 1, "id": "a"}\n' * 2000 + b'{"ev": "ready"'
+    found = reduce_lines([("log", gzip.compress(content)[:-lost])])
+    whole = found["inputs"][0]["lines"]
+    assert whole == 2000 or lost == 40
+    assert found["inputs"][0]["skipped"] == {"truncated": 1}  # and not the line that has no end
+    assert found["rejected"] == {"duplicate": whole - 1}
+
+
+def test_a_wrong_checksum_is_damage() -> None:
+    content = b'{"ev": "ready", "t_ns": 1}\n' * 10
     packed = gzip.compress(content)
-    found = reduce_lines([("log", packed[:-8])])["inputs"][0]  # all lines, but no checksum
-    assert (found["lines"], found["skipped"]) == (2000, {"truncated": 1})
+    found = reduce_lines([("log", packed[:-8] + bytes(8))])
+    assert (found["inputs"][0]["lines"], found["inputs"][0]["skipped"]) == (10, {"truncated": 1})
+    assert [(notice["line"], notice["reason"]) for notice in found["notices"]] == [(11, "truncated")]

@@ -75,23 +75,25 @@ class RequestLine:
 
 
 def uncompressed(content: bytes) -> tuple[bytes, bool]:
-    """The plain bytes, gzip told by its first two bytes; and whether the compressed ones end early or are damaged."""
+    """The plain bytes, gzip told by its first two bytes; and whether the compressed ones end early or are damaged.
+
+    Then the last line, if it has no end, is left out: nothing says that it is whole.
+    """
     if not content.startswith(b"\x1f\x8b"):
         return content, False
     plain = bytearray()
     while content:
         member = zlib.decompressobj(wbits=31)
         try:
-            for at in range(0, len(content), 4096):  # in pieces, so that what comes before the damage is kept
-                plain += member.decompress(content[at : at + 4096])
+            for at in range(len(content)):  # byte by byte, so that all that comes before the damage is kept
+                plain += member.decompress(content[at : at + 1])
                 if member.eof:
-                    content = member.unused_data + content[at + 4096 :]
+                    content = content[at + 1 :].lstrip(b"\0")  # zeros may pad a member
                     break
         except zlib.error:
-            return bytes(plain), True
+            pass
         if not member.eof:
-            return bytes(plain), True
-        content = content.lstrip(b"\0")  # padding between members
+            return bytes(plain[: plain.rfind(b"\n") + 1]), True
     return bytes(plain), False
 
 

@@ -67,7 +67,6 @@ class Input:
 
     def read(self, content: bytes) -> None:
         plain, damaged = log.uncompressed(content)
-        number = 0
         for number, line in log.lines_of(plain):
             self.lines += 1
             try:
@@ -77,7 +76,7 @@ class Input:
                 self._notice(number, skip.reason, str(skip))
         if damaged:
             self.skipped["truncated"] += 1
-            self._notice(number + 1, "truncated", "the compressed input ends early or is damaged")
+            self._notice(plain.count(b"\n") + 1, "truncated", "the compressed input ends early or is damaged")
         if self.lines and not self._is_ours:
             raise FormatError(f"{self.path}: no line has ev or arrive_ns")
         for flight in self.flights.values():

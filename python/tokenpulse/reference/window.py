@@ -95,20 +95,25 @@ class Timeline(Generic[Content]):
         self.width_ns = width_ns
         self._new = new
         self._bins: dict[int, Content] = {}
+        self._span: tuple[int, int] | None = None
 
     def bin(self, t_ns: int) -> Content:
         """The content of the bin that holds a time."""
         index = t_ns // self.width_ns
+        first, last = self._span or (index, index)
+        self._span = min(first, index), max(last, index)
+        while self._span[1] - self._span[0] >= MAX_TIMELINE_BINS:
+            self._widen()
+        index = t_ns // self.width_ns
         if index not in self._bins:
-            while self._bins and max(index, *self._bins) - min(index, *self._bins) >= MAX_TIMELINE_BINS:
-                self._widen()
-                index = t_ns // self.width_ns
-            self._bins.setdefault(index, self._new())
+            self._bins[index] = self._new()
         return self._bins[index]
 
     def _widen(self) -> None:
         narrow, self._bins = self._bins, {}
         self.width_ns *= 2
+        if self._span is not None:
+            self._span = self._span[0] >> 1, self._span[1] >> 1
         for index, content in narrow.items():
             if index >> 1 in self._bins:
                 self._bins[index >> 1].merge(content)
