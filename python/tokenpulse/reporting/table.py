@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import IO, Any
 
 from rich import box
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -33,7 +35,12 @@ HEADS = {"p50": "P50", "p90": "P90", "p95": "P95", "p99": "P99", "p999": "P99.9"
 def write(report: Report, stream: IO[str]) -> None:
     """Print the report to a stream; a terminal gets bold headings, everything else plain text."""
     console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
-    for part in parts(report):
+    printed = list(parts(report))
+    # A table too wide for the stream is printed as wide as it is: a figure without its row's name says nothing.
+    roomy = console.options.update(width=1000)
+    tables = [Measurement.get(console, roomy, part).minimum for part in printed if isinstance(part, Table)]
+    console.width = max(console.width, *tables, 1)
+    for part in printed:
         console.print(part)
 
 
@@ -106,11 +113,11 @@ def _latency(report: Report) -> Iterator[RenderableType]:
         yield table
     yield _note(
         f"ITL rule: {report.rules['itl']}. Percentiles: nearest rank, "
-        f"within {100 * report.rules['relative_error']:.2f} % of the exact value."
+        f"within {math.ceil(1e4 * report.rules['relative_error']) / 100} % of the exact value above 1 us."
     )
     if marked:
         needs = "; ".join(f"{HEADS[name]} needs {count(ENOUGH[name])}" for name in HEADS if name in marked)
-        yield _note(f"{MARK} too few values for this percentile ({needs}): read it as the maximum.")
+        yield _note(f"{MARK} too few values for this percentile ({needs}): it is near the maximum.")
     if empty:
         yield _note(f"No values: {', '.join(empty)}.")
 
@@ -289,7 +296,7 @@ def _timeline(report: Report) -> Iterator[RenderableType]:
 
 def _below(report: Report, marked: dict[str, int], more: int, what: str) -> Iterator[RenderableType]:
     if marked:
-        yield _note(f"{MARK} too few values for this percentile: read it as the maximum.")
+        yield _note(f"{MARK} too few values for this percentile: it is near the maximum.")
     if report.goodput:
         yield _note(f"Attained: for the SLO set {printable(report.goodput[0]['name'])}.")
     if more > 0:
@@ -336,5 +343,6 @@ def _table(*heads: str, left: int = 1, head: bool = True) -> Table:
             overflow="fold",
             vertical="bottom" if any("\n" in one for one in heads) else "top",
             no_wrap=figures,
+            min_width=None if figures else 8,
         )
     return table

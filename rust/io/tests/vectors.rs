@@ -84,7 +84,12 @@ fn told(reduction: &Reduction) -> Map<String, Value> {
     let (run, input) = (&reduction.run, &reduction.inputs[0]);
     let rejected = Counter::ALL.into_iter();
     let notices = reduction.inputs.iter().flat_map(|input| &input.notices);
+    let slowest = Metric::ALL.into_iter().map(|metric| {
+        let entries = run.slowest(metric).entries().map(|(ns, id)| json!([ns, id])).collect();
+        (metric.name().to_owned(), entries)
+    });
     let more = json!({
+        "slowest": slowest.filter(|(_, entries)| entries != &json!([])).collect::<Map<_, _>>(),
         "rejected": counts(rejected.map(|counter| (counter.name(), run.counter(counter)))),
         "clamped": run.clamped(),
         "first_arrival_ns": run.first_arrival(),
@@ -100,7 +105,13 @@ fn told(reduction: &Reduction) -> Map<String, Value> {
 
 fn check(told: &Map<String, Value>, expect: &Value, case: &Value) {
     for (name, value) in expect.as_object().unwrap().iter().filter(|(name, _)| *name != "key") {
-        assert_eq!(told.get(name), Some(value), "{name} in {case}");
+        // Of the slowest only the metrics that are named are compared.
+        match (told.get(name), value) {
+            (Some(Value::Object(told)), Value::Object(expect)) if name == "slowest" => {
+                assert!(!expect.is_empty() && expect.iter().all(|(metric, entries)| told.get(metric) == Some(entries)));
+            }
+            (told, value) => assert_eq!(told, Some(value), "{name} in {case}"),
+        }
     }
 }
 
