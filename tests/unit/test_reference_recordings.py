@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
+from tokenpulse import engine
 from tokenpulse.model import SLO
 from tokenpulse.reference import reduce, reduce_lines
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "recordings" / "vllm"
-WITH_RECORDINGS = pytest.mark.skipif(not SHARED.exists(), reason="the whole recordings are beside the project only")
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -26,44 +25,39 @@ def statuses(total: dict[str, Any]) -> int:
     return sum(total["by_status"].values())
 
 
-@WITH_RECORDINGS
+@pytest.mark.parametrize("read", [reduce, engine.reduce_paths], ids=["reference", "core"])
 @pytest.mark.parametrize(
-    ("run", "lines", "known"),
+    ("run", "lines", "known", "by_status", "first_tokens"),
     [
-        # data/README.md: lines, then requests, tokens, preemptions, aborts
-        ("events", 21592, (320, 17525, 32, 18)),
-        ("events_c", 15460, (195, 12579, 51, 19)),
+        # The engine's own counters in the same runs, and what its clients saw:
+        # requests, tokens, preemptions; ends; requests with a first token.
+        ("run", 21592, (320, 17525, 32), {"length": 242, "stop": 60, "abort": 18}, 312),
+        ("run_async", 15460, (195, 12579, 51), {"length": 172, "stop": 4, "abort": 19}, 189),
     ],
 )
-def test_a_whole_run_gives_the_engines_sums(run: str, lines: int, known: tuple[int, ...]) -> None:
-    recorded = json.loads((SHARED / f"{run}.engine_stats.json").read_text())
-    stats = recorded["stats"]
-    found = reduce([str(SHARED / f"{run}.jsonl")])
+def test_a_whole_run_gives_the_engines_sums(
+    read: Any, run: str, lines: int, known: tuple[int, int, int], by_status: dict[str, int], first_tokens: int
+) -> None:
+    found = read([str(FIXTURES / f"{run}.jsonl.gz")])
     total = found["total"]
     assert found["inputs"][0]["lines"] == lines
     assert (found["rejected"], found["clamped"], found["notices"]) == ({}, 0, [])
-    assert known == (
-        total["attempted"],
-        total["output_tokens"],
-        total["preemptions"],
-        total["by_status"]["abort"],
-    )
-    assert total["attempted"] == recorded["requests"] == statuses(total)
-    assert total["by_status"] == recorded["client_status"]
-    assert total["output_tokens"] == stats["num_generation_tokens"]
-    assert total["preemptions"] == stats["num_preempted_reqs"]
-    assert total["latency"]["ttft"].count == stats["ttfts"]
-    assert total["latency"]["e2e"].count == stats["finished"]
+    assert (total["attempted"], total["output_tokens"], total["preemptions"]) == known
+    assert total["attempted"] == statuses(total)
+    assert total["by_status"] == by_status
+    assert total["latency"]["ttft"].count == first_tokens
+    assert total["latency"]["e2e"].count == by_status["length"] + by_status["stop"]
     # One token an emission: every token but the first of a request has a gap.
-    assert total["latency"]["itl"].count == total["output_tokens"] - stats["ttfts"]
+    assert total["latency"]["itl"].count == total["output_tokens"] - first_tokens
 
 
-@WITH_RECORDINGS
 def test_requests_of_one_token_and_of_none() -> None:
-    """data/README.md: 38 requests of one token, 8 of none."""
-    found = reduce([str(SHARED / "events.jsonl")])["total"]
+    """In the first run 38 requests have one token, and 8 none."""
+    path = FIXTURES / "run.jsonl.gz"
+    found = reduce([str(path)])["total"]
     assert found["missing"]["ttft"] == 8
-    events = [event for event in lines_of(SHARED / "events.jsonl") if "id" in event]
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    events = [event for event in map(json.loads, lines) if "id" in event]
     tokens = Counter(event["id"] for event in events if event["ev"] == "tokens")
     assert Counter(tokens.values())[1] == 38
     ended_well = {event["id"] for event in events if event.get("status") in ("stop", "length")}
