@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use numpy::PyArray1;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 use tokenpulse_core::sketch::{Dense, ItlRule, Rejection, Sketch, Sparse, Unit, relative_error, seconds};
@@ -80,8 +80,13 @@ pub fn unit_from_name(name: &str) -> PyResult<Unit> {
     }
 }
 
-fn count_from(n: i64) -> PyResult<u64> {
-    u64::try_from(n).map_err(|_| PyValueError::new_err(format!("n must be 0 or more, got {n}")))
+/// How often a value is recorded.
+fn count_from(n: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let count = match n.extract::<i64>() {
+        Err(error) if !error.is_instance_of::<PyOverflowError>(n.py()) => return Err(error),
+        extracted => extracted.ok().and_then(|n| u64::try_from(n).ok()),
+    };
+    count.ok_or_else(|| PyValueError::new_err(format!("n must be between 0 and {}, got {n}", i64::MAX)))
 }
 
 #[pymethods]
@@ -114,7 +119,7 @@ impl PySketch {
 
     /// Record one duration in seconds n times.
     #[pyo3(signature = (seconds, n, /))]
-    fn record_n(&self, seconds: &Bound<'_, PyAny>, n: i64) -> PyResult<()> {
+    fn record_n(&self, seconds: &Bound<'_, PyAny>, n: &Bound<'_, PyAny>) -> PyResult<()> {
         self.record_scalar(Scalar::from_python(seconds)?, Unit::Seconds, count_from(n)?)
     }
 
