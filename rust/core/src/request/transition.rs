@@ -286,6 +286,12 @@ pub struct Ending {
 }
 
 impl Ending {
+    /// What is observed at the end.
+    pub fn observed(&self) -> impl Iterator<Item = (Metric, i64)> {
+        let observed = [(Metric::Tpot, self.tpot), (Metric::E2e, self.e2e), (Metric::PreemptionStall, self.stall)];
+        observed.into_iter().filter_map(|(metric, ns)| Some((metric, ns?)))
+    }
+
     /// Whether the metric should have been observed but lacks a milestone.
     #[must_use]
     pub const fn lacks(&self, metric: Metric) -> bool {

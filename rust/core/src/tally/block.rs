@@ -137,12 +137,8 @@ impl<S: Store> Block<S> {
         for metric in Metric::ALL {
             self.missing[metric as usize] += u64::from(ending.lacks(metric));
         }
-        for (metric, ns) in
-            [(Metric::Tpot, ending.tpot), (Metric::E2e, ending.e2e), (Metric::PreemptionStall, ending.stall)]
-        {
-            if let Some(ns) = ns {
-                self.observe(metric, ns);
-            }
+        for (metric, ns) in ending.observed() {
+            self.observe(metric, ns);
         }
     }
 

@@ -326,7 +326,7 @@ impl Run {
         self.each_block(&flight.class, t, |mut block| block.observe(metric, ns));
     }
 
-    /// Ends a request in flight; returns false when it was found lost, and the end is unknown.
+    /// Ends a request in flight; if it is found lost, it ends so, and this end is unknown.
     pub fn end(&mut self, mut flight: Flight, t: i64, status: Status, degraded: bool, line: u64) {
         self.settle(&mut flight);
         if self.is_lost(&flight, t) {
@@ -380,12 +380,8 @@ impl Run {
             });
             self.timeline = timeline;
         }
-        for (metric, ns) in
-            [(Metric::Tpot, ending.tpot), (Metric::E2e, ending.e2e), (Metric::PreemptionStall, ending.stall)]
-        {
-            if let Some(ns) = ns {
-                self.slowest[metric as usize].offer(ns, flight.order, &flight.id);
-            }
+        for (metric, ns) in ending.observed() {
+            self.slowest[metric as usize].offer(ns, flight.order, &flight.id);
         }
         let slos = Arc::clone(&self.settings.slos);
         self.each_block(&flight.class, at, |mut block| {
