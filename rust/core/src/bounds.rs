@@ -59,6 +59,20 @@ pub const LIMIT_NS: Range = Range { name: "SLO limit in ns", min: 1, max: i64::M
 pub const MAX_LABEL_KEYS: usize = 8;
 /// Classes, the class `other` included.
 pub const MAX_CLASSES: usize = 256;
+/// Classes of a meter, the class `other` included.
+pub const METER_CLASSES: Range = Range { name: "max_classes", min: 2, max: 4096 };
+/// Requests that a shard of a meter may hold in flight.
+pub const METER_REQUESTS: Range = Range { name: "max_requests", min: 1, max: 1 << 24 };
+/// Parts of a meter that may be written to at the same time.
+pub const SHARDS: Range = Range { name: "shards", min: 1, max: 128 };
+/// SLO sets of a meter.
+pub const MAX_SLOS: usize = 32;
+/// Windows of a meter.
+pub const MAX_WINDOWS: usize = 8;
+/// Bytes of a class's labels in a meter's block; what is longer goes to `other`.
+pub const CLASS_KEY_BYTES: usize = 1000;
+/// Memory of a meter's block, in words of 8 bytes (16 GiB).
+pub const BLOCK_WORDS: Range = Range { name: "memory of the meter in words of 8 bytes", min: 1, max: 1 << 31 };
 /// Bins of a timeline.
 pub const MAX_TIMELINE_BINS: i64 = 10_000;
 /// Panes in a window's width.

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum ErrorKind {
     /// A value outside its legal range, or two things that do not go together.
     Value,
-    /// Bytes that are no sketch.
+    /// Bytes that are not what they should be.
     Decode,
 }
 
@@ -27,6 +27,16 @@ impl Error {
     /// Bytes that cannot be decoded.
     pub fn decode(expected: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self { kind: ErrorKind::Decode, message: format!("sketch bytes must have {expected}, got {got}") }
+    }
+
+    /// Memory that is no meter's block.
+    pub fn block(expected: impl fmt::Display, got: impl fmt::Display) -> Self {
+        Self { kind: ErrorKind::Decode, message: format!("a meter's block must {expected}, got {got}") }
+    }
+
+    /// Bytes that are no snapshot of a meter.
+    pub fn snapshot(expected: impl fmt::Display, got: impl fmt::Display) -> Self {
+        Self { kind: ErrorKind::Decode, message: format!("snapshot bytes must {expected}, got {got}") }
     }
 
     /// What kind of error it is.

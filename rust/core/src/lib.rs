@@ -3,6 +3,7 @@
 //! - [`sketch`]: mergeable quantile sketches of durations, exact in count, sum, min and max.
 //! - [`request`]: the state machine of one request; [`slo`]: whether it was served well; [`strata`]: its class.
 //! - [`window`]: rings of panes and timelines; [`tally`]: what the requests of a run come to.
+//! - [`meter`]: the same, live: what an engine calls on every step, and what others read meanwhile.
 //! - [`codec`]: sketches as OpenTelemetry bytes.
 //!
 //! Times are `i64` nanoseconds that the caller passes, counts `u64`, sums 128 bits; floats appear when something is
@@ -12,6 +13,7 @@
 pub mod bounds;
 pub mod codec;
 mod error;
+pub mod meter;
 pub mod request;
 pub mod sketch;
 pub mod slo;

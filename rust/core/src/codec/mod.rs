@@ -1,3 +1,4 @@
 //! Sketches as bytes that others can read.
 
 pub mod otlp;
+mod snapshot;

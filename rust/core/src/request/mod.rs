@@ -2,8 +2,10 @@
 //!
 //! Pure: no clock, no allocation, constant time an event. An event that is refused changes nothing.
 
+mod slots;
 mod status;
 mod transition;
 
+pub use slots::{Slot, flag};
 pub use status::{Metric, Status};
 pub use transition::{Ending, Event, Observation, Refusal, Request};

@@ -65,16 +65,16 @@ pub enum Refusal {
 /// The state of a request in flight. Times are nanoseconds on one clock.
 #[derive(Clone, Debug)]
 pub struct Request {
-    arrive: i64,
-    last_event: i64,
-    schedule: Option<i64>,
-    prefill: Option<i64>,
-    first: Option<i64>,
-    last: Option<i64>,
-    tokens: u64,
-    preempted_at: Option<i64>,
-    stall_ns: i64,
-    preemptions: u64,
+    pub(super) arrive: i64,
+    pub(super) last_event: i64,
+    pub(super) schedule: Option<i64>,
+    pub(super) prefill: Option<i64>,
+    pub(super) first: Option<i64>,
+    pub(super) last: Option<i64>,
+    pub(super) tokens: u64,
+    pub(super) preempted_at: Option<i64>,
+    pub(super) stall_ns: i64,
+    pub(super) preemptions: u64,
     /// False where only the two outer times of its tokens are known.
     token_times_known: bool,
 }

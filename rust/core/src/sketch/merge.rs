@@ -133,6 +133,12 @@ impl<S: Store> Sketch<S> {
     /// Whether the sum can be that of values in these buckets. A value of a split gap is floored: its part of the sum
     /// is less than one nanosecond more.
     fn sum_is_possible(&self) -> bool {
+        let (least, bound) = self.sum_bounds();
+        least <= self.sum_ns && (self.sum_ns < bound || self.sum_ns == 0)
+    }
+
+    /// The least sum of values in these buckets, and what every sum is below.
+    fn sum_bounds(&self) -> (u128, u128) {
         let (mut least, mut bound) = (0, 0);
         self.store.visit(self.span(), |slot, n| {
             let (lowest, highest) = self.slot_range_ns(slot);
@@ -140,7 +146,7 @@ impl<S: Store> Sketch<S> {
             bound += u128::from(n) * (highest as u128 + 1);
             true
         });
-        least <= self.sum_ns && (self.sum_ns < bound || self.sum_ns == 0)
+        (least, bound)
     }
 
     /// The least and the greatest whole number of nanoseconds that fall into a slot.
@@ -201,5 +207,32 @@ impl<S: Store> Sketch<S> {
         } else {
             Err(Error::decode("a sum that its buckets allow", format_args!("{sum_ns} ns")))
         }
+    }
+}
+
+impl Sketch<super::Sparse> {
+    /// The sketch of counts that were read while another wrote them; the first count is slot `first`'s. Sum, min and
+    /// max may be of a moment just before or after: they are taken to the nearest that the counts allow.
+    pub(crate) fn gather(
+        scale: u8,
+        itl_rule: Option<super::ItlRule>,
+        (first, counts): (usize, &[u64]),
+        sum_ns: u128,
+        (min_ns, max_ns): (i64, i64),
+    ) -> Self {
+        let mut sketch = Self { store: super::Sparse::gather(first, counts), ..Self::empty(scale, itl_rule) };
+        let (Some(low), Some(high)) = sketch.store.ends() else { return sketch };
+        let overflow = sketch.overflow_slot();
+        let (least, most) = sketch.slot_range_ns(low);
+        sketch.min_ns = if low == overflow { min_ns.max(least) } else { min_ns.clamp(least, most) };
+        let (least, most) = sketch.slot_range_ns(high);
+        sketch.max_ns = if high == overflow { max_ns.max(least) } else { max_ns.clamp(least, most) };
+        sketch.max_ns = sketch.max_ns.max(sketch.min_ns);
+        sketch.sum_ns = sum_ns;
+        if !sketch.sum_is_possible() {
+            let (least, bound) = sketch.sum_bounds();
+            sketch.sum_ns = sum_ns.clamp(least, bound.saturating_sub(1).max(least));
+        }
+        sketch
     }
 }

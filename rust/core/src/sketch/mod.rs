@@ -173,16 +173,8 @@ impl<S: Store> Sketch<S> {
     /// Records one emission of `n` tokens after a gap, as the sketch's ITL rule says (`token` where it has none).
     #[inline]
     pub fn record_emission(&mut self, gap_ns: i64, n: u64) {
-        match self.itl_rule {
-            None | Some(ItlRule::Token) => self.record_split(gap_ns, n),
-            Some(ItlRule::Chunk) => self.add(gap_ns, 1, gap_ns as u128),
-            Some(ItlRule::Stamp) => {
-                self.add(gap_ns, 1, gap_ns as u128);
-                if n > 1 {
-                    self.add(0, n - 1, 0);
-                }
-            }
-        }
+        let rule = self.itl_rule.unwrap_or_default();
+        rule.samples(gap_ns, n, |value, n, sum| self.add(value, n, sum));
     }
 
     /// Records a duration `n` times.

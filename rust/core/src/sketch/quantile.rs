@@ -20,39 +20,50 @@ impl<S: Store> Sketch<S> {
     ///
     /// A `q` outside 0 to 1.
     pub fn quantiles(&self, qs: &[f64]) -> Result<Vec<f64>> {
+        let mut estimates = Vec::with_capacity(qs.len());
+        self.quantiles_into(qs, &mut estimates)?;
+        Ok(estimates)
+    }
+
+    /// [`quantiles`](Self::quantiles) that are appended to a list.
+    ///
+    /// # Errors
+    ///
+    /// A `q` outside 0 to 1.
+    pub fn quantiles_into(&self, qs: &[f64], estimates: &mut Vec<f64>) -> Result<()> {
         if let Some(q) = qs.iter().find(|q| !(0.0..=1.0).contains(*q)) {
             return Err(Error::value("quantile", "between 0 and 1", q));
         }
-        let mut estimates = vec![f64::NAN; qs.len()];
+        let start = estimates.len();
+        estimates.resize(start + qs.len(), f64::NAN);
         if self.is_empty() {
-            return Ok(estimates);
+            return Ok(());
         }
         let count = self.count();
-        let mut wanted: Vec<(u64, usize)> = Vec::with_capacity(qs.len());
-        for (at, &q) in qs.iter().enumerate() {
+        let estimates = &mut estimates[start..];
+        let rank = |q: f64| ((q * count as f64).ceil() as u64).clamp(1, count);
+        // Quantiles are mostly asked for in ascending order: each pass goes on as long as they are.
+        let mut at = 0;
+        while at < qs.len() {
+            let mut seen = 0;
+            let from = at;
+            self.store.visit(self.span(), |slot, n| {
+                seen += n;
+                while at < qs.len() && (at == from || qs[at] >= qs[at - 1]) && rank(qs[at]) <= seen {
+                    estimates[at] = self.estimate(slot);
+                    at += 1;
+                }
+                at < qs.len() && (at == from || qs[at] >= qs[at - 1])
+            });
+        }
+        for (estimate, &q) in estimates.iter_mut().zip(qs) {
             if q == 0.0 {
-                estimates[at] = self.min_seconds();
+                *estimate = self.min_seconds();
             } else if q == 1.0 {
-                estimates[at] = self.max_seconds();
-            } else {
-                wanted.push((((q * count as f64).ceil() as u64).clamp(1, count), at));
+                *estimate = self.max_seconds();
             }
         }
-        wanted.sort_unstable();
-        let mut next = wanted.into_iter().peekable();
-        let mut seen = 0;
-        self.store.visit(self.span(), |slot, n| {
-            seen += n;
-            while let Some(&(rank, at)) = next.peek() {
-                if rank > seen {
-                    return true;
-                }
-                estimates[at] = self.estimate(slot);
-                next.next();
-            }
-            false
-        });
-        Ok(estimates)
+        Ok(())
     }
 
     /// The share of values whose estimate is at most `x` seconds; NaN when empty.

@@ -37,6 +37,21 @@ impl ItlRule {
             .ok_or_else(|| Error::value("ITL rule", "token, chunk or stamp", format_args!("{name:?}")))
     }
 
+    /// What an emission of `k` tokens after `gap_ns` gives: value, how often, and what the sum grows by.
+    #[inline(always)]
+    pub fn samples(self, gap_ns: i64, k: u64, mut sample: impl FnMut(i64, u64, u128)) {
+        let sum = gap_ns as u128;
+        match self {
+            _ if k <= 1 => sample(gap_ns, 1, sum),
+            Self::Token => sample(gap_ns / k as i64, k, sum),
+            Self::Chunk => sample(gap_ns, 1, sum),
+            Self::Stamp => {
+                sample(gap_ns, 1, sum);
+                sample(0, k - 1, 0);
+            }
+        }
+    }
+
     /// The largest value that an emission of `k` tokens after `gap_ns` gives.
     #[inline]
     #[must_use]

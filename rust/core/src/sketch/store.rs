@@ -38,7 +38,7 @@ pub trait Store: Clone + std::fmt::Debug {
 }
 
 /// One count a slot: 8 bytes each, constant time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dense {
     pub(super) counts: Box<[u64]>,
 }
@@ -79,10 +79,30 @@ impl Store for Dense {
 }
 
 /// The slots that are not empty, sorted: about 10 bytes each, O(log n) to find one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sparse {
     slots: Vec<u16>,
     counts: Vec<u64>,
+}
+
+impl Sparse {
+    /// The slots of a stretch of counts that are not empty; the first count is slot `first`'s.
+    pub(super) fn gather(first: usize, counts: &[u64]) -> Self {
+        let filled = counts.iter().filter(|&&n| n > 0).count();
+        let mut store = Self { slots: Vec::with_capacity(filled), counts: Vec::with_capacity(filled) };
+        for (slot, &n) in counts.iter().enumerate() {
+            if n > 0 {
+                store.slots.push((first + slot) as u16);
+                store.counts.push(n);
+            }
+        }
+        store
+    }
+
+    /// The first and the last slot that is not empty.
+    pub(super) fn ends(&self) -> (Option<usize>, Option<usize>) {
+        (self.slots.first().map(|&slot| usize::from(slot)), self.slots.last().map(|&slot| usize::from(slot)))
+    }
 }
 
 impl Store for Sparse {

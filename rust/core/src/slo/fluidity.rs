@@ -15,6 +15,12 @@ pub struct Fluidity {
 }
 
 impl Fluidity {
+    /// The deadlines of a finished request.
+    #[must_use]
+    pub const fn of(met: u64, total: u64) -> Self {
+        Self { slack: 0, met, total }
+    }
+
     /// Takes an emission of `k` tokens, so long after the one before (after the arrival, for the first).
     #[inline]
     pub fn emission(&mut self, slo: &Slo, first: bool, gap_ns: i64, k: u64) {

@@ -7,8 +7,8 @@ use crate::slo::{Fluidity, Slo, Verdict};
 use crate::window::Pane;
 
 /// What one SLO set found.
-#[derive(Clone, Debug)]
-pub struct SloTally<S> {
+#[derive(Clone, Debug, PartialEq)]
+pub struct SloTally<S: Store> {
     /// Requests under every limit.
     pub good: u64,
     /// Their output tokens.
@@ -71,8 +71,8 @@ impl<S: Store> SloTally<S> {
 }
 
 /// Counts and sketches over some set of requests and events.
-#[derive(Clone, Debug)]
-pub struct Block<S> {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block<S: Store> {
     /// Requests that arrived.
     pub attempted: u64,
     /// Requests that ended, by status.

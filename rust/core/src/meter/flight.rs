@@ -1,0 +1,478 @@
+//! Requests in flight: their slots, their events one by one, and their ends.
+
+use super::cells::{Placing, Sample};
+use super::layout::{BURN_SECONDS, DEADLINE, Layout, MILESTONES, SLOT, counter, pane, place, state};
+use super::memory::Words;
+use super::names::Refused;
+use super::shard::{NONE, Shard};
+use crate::bounds::{EMISSION_TOKENS, PANES, REQUEST_TOKENS};
+use crate::request::{Ending, Event, Metric, Observation, Request, Slot, Status, flag};
+use crate::slo::Verdict;
+
+/// Handles hold a place in the low half, with the shard's number in bits 24 to 30, and a generation in the high half.
+const PLACE_BITS: u32 = 24;
+const PLACE: u64 = (1 << PLACE_BITS) - 1;
+const GENERATION_SHIFT: u32 = 32;
+const CLASS_SHIFT: u32 = 16;
+
+/// The shard that a handle says it belongs to; -1 says one that no meter has.
+pub(super) fn shard_of(handle: i64) -> usize {
+    (handle as u64 >> PLACE_BITS & 0xff) as usize
+}
+
+/// What the first word of a slot must be, but for the class, to be that of a handle and bear these flags.
+#[inline(always)]
+pub(super) const fn identity(handle: i64, flags: u8) -> u64 {
+    (handle as u64 & !(u32::MAX as u64)) | flags as u64
+}
+
+/// The bits of a slot's first word that identify it, and those of some flags.
+pub(super) const fn identity_mask(flags: u8) -> u64 {
+    !(u32::MAX as u64) | flags as u64
+}
+
+/// The class in a slot's first word.
+#[inline(always)]
+pub(super) const fn class_of(word: u64) -> usize {
+    (word >> CLASS_SHIFT & 0xffff) as usize
+}
+
+/// A request in flight, taken out of its slot.
+struct Taken {
+    index: usize,
+    class: usize,
+    request: Request,
+}
+
+impl Shard {
+    /// The slot that a handle means, if its request is in flight.
+    #[inline]
+    fn index(&self, handle: i64) -> Option<usize> {
+        let index = (handle as u64 & PLACE) as usize;
+        let in_flight = handle >= 0
+            && shard_of(handle) == self.number
+            && index < self.slots_used as usize
+            && (self.words().get(self.layout.slots + index * SLOT) ^ identity(handle, flag::ACTIVE))
+                & identity_mask(flag::ACTIVE)
+                == 0;
+        in_flight.then_some(index)
+    }
+
+    pub(super) fn is_in_flight(&self, handle: i64) -> bool {
+        self.index(handle).is_some()
+    }
+
+    fn load(&self, index: usize) -> Taken {
+        let words = self.words();
+        let hot = self.layout.slots + index * SLOT;
+        let identity = words.get(hot);
+        let request = packed(words, &self.layout, index).unpack();
+        Taken { index, class: class_of(identity).min(self.layout.max_classes - 1), request }
+    }
+
+    fn store(&self, taken: &Taken) {
+        let words = self.words();
+        let hot = self.layout.slots + taken.index * SLOT;
+        let slot = Slot::pack(&taken.request);
+        words.set(hot, words.get(hot) & !0xff | u64::from(slot.flags));
+        words.set(hot + 1, slot.last_event as u64);
+        words.set(hot + 2, slot.tokens);
+        let cold = self.layout.milestones + taken.index * MILESTONES;
+        for (word, milestone) in slot.milestones.into_iter().enumerate() {
+            words.set(cold + word, milestone as u64);
+        }
+    }
+
+    fn is_lost(&self, request: &Request, t: i64) -> bool {
+        t.saturating_sub(request.last_event()) > self.settings.ttl_ns
+    }
+
+    /// Whether a request's event will be accepted, or find the request lost.
+    pub(super) fn moves_on(&self, handle: i64, t: i64, event: Event) -> bool {
+        self.index(handle).is_some_and(|index| {
+            let mut request = self.load(index).request;
+            self.is_lost(&request, t) || request.take(t, event).is_ok()
+        })
+    }
+
+    /// Takes an arrival: its handle, or -1.
+    pub(super) fn arrive(&mut self, t: i64, prompt_tokens: i64, cached_tokens: i64, class: usize) -> i64 {
+        if !self.begin(t, 1) {
+            return -1;
+        }
+        let handle = self.arrive_within(t, prompt_tokens, cached_tokens, class);
+        self.leave();
+        handle
+    }
+
+    fn arrive_within(&mut self, t: i64, prompt_tokens: i64, cached_tokens: i64, class: usize) -> i64 {
+        if !REQUEST_TOKENS.contains(prompt_tokens) || !REQUEST_TOKENS.contains(cached_tokens) {
+            self.refuse(Refused::Invalid, 1);
+            return -1;
+        }
+        if !self.has_room() {
+            self.make_room(t);
+        }
+        if !self.has_room() {
+            self.refuse(Refused::Full, 1);
+            return -1;
+        }
+        self.accept(t);
+        let index = self.take_slot();
+        let words = self.words();
+        let hot = self.layout.slots + index * SLOT;
+        // Generations begin at 1 and stay positive as halves of a signed word.
+        let generation = ((words.get(hot) >> GENERATION_SHIFT) + 1) & 0x7fff_ffff;
+        let generation = generation.max(1);
+        words.set(hot, generation << GENERATION_SHIFT | (class as u64) << CLASS_SHIFT);
+        words.set(hot + 3, i64::MAX as u64);
+        self.store(&Taken { index, class, request: Request::arrive(t) });
+        let placing = self.placing(t);
+        let cell = self.layout.counters(class);
+        let cells = self.cells();
+        cells.count(placing, cell, counter::ATTEMPTED, 1);
+        cells.count(placing, cell, counter::PROMPT_TOKENS, prompt_tokens as u64);
+        cells.count(placing, cell, counter::CACHED_TOKENS, cached_tokens as u64);
+        self.earliest(state::FIRST_ARRIVAL, t);
+        self.note(placing, 1);
+        (generation << GENERATION_SHIFT | (self.number as u64) << PLACE_BITS | index as u64) as i64
+    }
+
+    fn has_room(&self) -> bool {
+        self.free != NONE || (self.slots_used as usize) < self.layout.max_requests
+    }
+
+    fn take_slot(&mut self) -> usize {
+        if self.free == NONE {
+            self.slots_used += 1;
+            self.words().set(state::SLOTS, u64::from(self.slots_used));
+            return self.slots_used as usize - 1;
+        }
+        let index = self.free as usize;
+        self.free = self.words().get(self.layout.slots + index * SLOT + 2) as u32;
+        index
+    }
+
+    /// Looks for lost requests when the table is full, at most once in each pane of the longest window.
+    #[cold]
+    fn make_room(&mut self, t: i64) {
+        let pane = pane(t, self.settings.sweep_ns());
+        if self.swept.is_none_or(|swept| pane > swept) {
+            self.swept = Some(pane);
+            if (0..self.slots_used as usize).any(|index| self.is_overdue(index, t)) {
+                self.accept(t);
+                self.sweep(t);
+            }
+        }
+    }
+
+    fn is_overdue(&self, index: usize, t: i64) -> bool {
+        let words = self.words();
+        let hot = self.layout.slots + index * SLOT;
+        words.get(hot) as u8 & flag::ACTIVE != 0
+            && t.saturating_sub(words.get(hot + 1) as i64) > self.settings.ttl_ns
+    }
+
+    /// Ends every request that has been silent for too long.
+    pub(super) fn sweep(&mut self, at: i64) {
+        for index in 0..self.slots_used as usize {
+            if self.is_overdue(index, at) {
+                let taken = self.load(index);
+                self.finish(&taken, taken.request.last_event(), at, Status::Lost, false);
+            }
+        }
+    }
+
+    /// An arrival with the id of a request that may be in flight: true if the id is free.
+    pub(super) fn arrive_again(&mut self, t: i64, handle: i64) -> bool {
+        let Some(index) = self.index(handle) else { return true };
+        if !self.begin(t, 1) {
+            return false;
+        }
+        let taken = self.load(index);
+        let lost = self.is_lost(&taken.request, t);
+        if lost {
+            self.lose(handle, t);
+        } else if t < taken.request.last_event() {
+            self.refuse(Refused::Negative, 1);
+        } else {
+            self.refuse(Refused::Duplicate, 1);
+        }
+        self.leave();
+        lost
+    }
+
+    /// Takes one event each of several requests, all at one time.
+    pub(super) fn events(&mut self, t: i64, handles: &[i64], event: Event) {
+        if !self.begin(t, handles.len()) {
+            return;
+        }
+        if self.is_ahead(t) && handles.iter().any(|&handle| self.moves_on(handle, t, event)) {
+            self.accept(t);
+        }
+        for &handle in handles {
+            self.take(handle, t, event);
+        }
+        self.leave();
+    }
+
+    /// Takes one event; whether it was accepted. The rings have moved to its time.
+    pub(super) fn take(&mut self, handle: i64, t: i64, event: Event) -> bool {
+        if let Event::Tokens(k) = event
+            && !EMISSION_TOKENS.contains(k as i64)
+        {
+            self.refuse(Refused::Invalid, 1);
+            return false;
+        }
+        let Some(index) = self.index(handle) else {
+            self.refuse(Refused::Unknown, 1);
+            return false;
+        };
+        let mut taken = self.load(index);
+        if self.is_lost(&taken.request, t) {
+            self.refuse(Refused::Unknown, 1);
+            self.lose(handle, t);
+            return false;
+        }
+        let tokens = taken.request.tokens();
+        match taken.request.take(t, event) {
+            Err(refusal) => {
+                self.refuse(refusal.into(), 1);
+                false
+            }
+            Ok(observation) => {
+                self.store(&taken);
+                let placing = self.placing(t);
+                self.observe_event(&taken, placing, event, observation, tokens);
+                self.note(placing, 1);
+                true
+            }
+        }
+    }
+
+    fn observe_event(&self, taken: &Taken, placing: Placing, event: Event, observation: Observation, before: u64) {
+        let (cells, t) = (self.cells(), placing.t);
+        let latency = |metric: Metric, ns: Option<i64>| {
+            if let Some(ns) = ns {
+                cells.record(placing, self.layout.sketch(taken.class, metric as usize), Sample::once(ns));
+            }
+        };
+        let counters = self.layout.counters(taken.class);
+        if let Event::Tokens(k) = event {
+            cells.count(placing, counters, counter::OUTPUT_TOKENS, k);
+            let words = self.words();
+            words.raise(state::LAST_EMISSION, t as u64 + 1);
+            self.earliest(state::FIRST_EMISSION, t);
+            let first = matches!(observation, Observation::First { .. });
+            self.move_deadlines(taken, t, k, first, before);
+        }
+        match observation {
+            Observation::Queue(ns) => latency(Metric::Queue, Some(ns)),
+            Observation::Scheduling(ns) => latency(Metric::Scheduling, ns),
+            Observation::First { ttft, prefill } => {
+                latency(Metric::Ttft, Some(ttft));
+                latency(Metric::Prefill, prefill);
+            }
+            Observation::Gap(gap) => {
+                let Event::Tokens(k) = event else { return };
+                let cell = self.layout.sketch(taken.class, Metric::Itl as usize);
+                self.settings.itl_rule.samples(gap, k, |value, n, sum| {
+                    cells.record(placing, cell, Sample { value, n, sum });
+                });
+                self.note_long_gap(taken, self.settings.itl_rule.largest(gap, k));
+            }
+            Observation::Preempted => cells.count(placing, counters, counter::PREEMPTIONS, 1),
+            Observation::Resumed => {}
+        }
+    }
+
+    /// Moves the deadlines of a request's SLO sets, as [`Fluidity`](crate::slo::Fluidity) defines them: a token is due
+    /// at a time that grows by the limit with each token, and begins anew at a token that came too late.
+    fn move_deadlines(&self, taken: &Taken, t: i64, k: u64, first: bool, before: u64) {
+        let judges = self.judges(taken.class);
+        if judges == 0 {
+            return;
+        }
+        let words = self.words();
+        let arrival = words.get(self.layout.milestones + taken.index * MILESTONES) as i64;
+        let mut safe_until = i64::MAX;
+        for (set, slo) in self.settings.slos.iter().map(|set| &set.slo).enumerate() {
+            if judges >> set & 1 == 0 {
+                continue;
+            }
+            let at = self.deadline(taken.index, set);
+            let packed = words.get(at + 2);
+            let (due, limit) = if first {
+                words.set(at + 1, 0);
+                (arrival.saturating_add(slo.ttft_ns), slo.ttft_ns)
+            } else {
+                let since = (before as u32).wrapping_sub(packed as u32);
+                (later(words.get(at) as i64, slo.tpot_ns, u64::from(since)), slo.tpot_ns)
+            };
+            // Misses are kept in the high half, and with them whether the limit of a gap was reached.
+            let mut missed = if first { 0 } else { packed >> 32 };
+            let next = if t <= due {
+                later(due, slo.tpot_ns, k)
+            } else {
+                missed += 1;
+                words.add(at + 1, ((t - due) / limit) as u64);
+                later(t, slo.tpot_ns, k)
+            };
+            words.set(at, next as u64);
+            words.set(at + 2, missed << 32 | u64::from((before + k) as u32));
+            safe_until = safe_until.min(next);
+        }
+        words.set(self.layout.slots + taken.index * SLOT + 3, safe_until as u64);
+    }
+
+    fn deadline(&self, index: usize, set: usize) -> usize {
+        self.layout.deadlines + (index * self.layout.slos + set) * DEADLINE
+    }
+
+    /// Remembers which sets' limits of a gap were reached.
+    fn note_long_gap(&self, taken: &Taken, largest: i64) {
+        let judges = self.judges(taken.class);
+        for (set, slo) in self.settings.slos.iter().map(|set| &set.slo).enumerate() {
+            if judges >> set & 1 == 1 && slo.itl_ns.is_some_and(|limit| largest >= limit) {
+                let at = self.deadline(taken.index, set) + 2;
+                self.words().set(at, self.words().get(at) | LONG_GAP);
+            }
+        }
+    }
+
+    /// Ends several requests at one time.
+    pub(super) fn end(&mut self, t: i64, handles: &[i64], status: Status, degraded: bool) {
+        if !self.begin(t, handles.len()) {
+            return;
+        }
+        if self.is_ahead(t) && handles.iter().any(|&handle| self.index(handle).is_some()) {
+            self.accept(t);
+        }
+        for &handle in handles {
+            match self.index(handle).map(|index| self.load(index)) {
+                None => self.refuse(Refused::Unknown, 1),
+                Some(taken) if self.is_lost(&taken.request, t) => {
+                    self.refuse(Refused::Unknown, 1);
+                    self.lose(handle, t);
+                }
+                Some(taken) => self.finish(&taken, t, t.max(taken.request.last_event()), status, degraded),
+            }
+        }
+        self.leave();
+    }
+
+    /// Ends a request that was found lost at `t`.
+    fn lose(&mut self, handle: i64, t: i64) {
+        self.accept(t);
+        // The sweep may have found it first.
+        if let Some(index) = self.index(handle) {
+            let taken = self.load(index);
+            self.finish(&taken, taken.request.last_event(), t, Status::Lost, false);
+        }
+    }
+
+    fn finish(&mut self, taken: &Taken, t: i64, counted_at: i64, status: Status, degraded: bool) {
+        let ending = taken.request.clone().end(t, status);
+        let placing = self.placing(counted_at);
+        let words = self.words();
+        words.add(state::CLAMPED, u64::from(ending.clamped));
+        let (cells, counters) = (self.cells(), self.layout.counters(taken.class));
+        cells.count(placing, counters, counter::BY_STATUS + status as usize, 1);
+        cells.count(placing, counters, counter::DEGRADED, u64::from(degraded));
+        cells.count(placing, counters, counter::PREEMPTED, u64::from(ending.stall.is_some()));
+        for metric in Metric::ALL {
+            cells.count(placing, counters, counter::MISSING + metric as usize, u64::from(ending.lacks(metric)));
+        }
+        for (metric, ns) in ending.observed() {
+            cells.record(placing, self.layout.sketch(taken.class, metric as usize), Sample::once(ns));
+        }
+        self.judge(taken, placing, &ending);
+        self.note(placing, 1);
+        let hot = self.layout.slots + taken.index * SLOT;
+        words.set(hot, words.get(hot) & !u64::from(u32::MAX));
+        words.set(hot + 2, u64::from(self.free));
+        self.free = taken.index as u32;
+    }
+
+    fn judge(&self, taken: &Taken, placing: Placing, ending: &Ending) {
+        let (cells, counters) = (self.cells(), self.layout.counters(taken.class));
+        let judges = self.judges(taken.class);
+        let judged = ending.status != Status::Abort;
+        for (set, slo) in self.settings.slos.iter().map(|set| &set.slo).enumerate() {
+            if judges >> set & 1 == 0 {
+                continue;
+            }
+            let at = self.deadline(taken.index, set);
+            let packed = self.words().get(at + 2);
+            let long_gap = ending.tokens > 0 && packed & LONG_GAP != 0;
+            let verdict = slo.judge(ending, long_gap.then_some(i64::MAX));
+            let first = counter::SLOS + set * counter::SLO;
+            let count = |slot: usize, n: u64| cells.count(placing, counters, first + slot, n);
+            match verdict {
+                Verdict::Abstained => {}
+                Verdict::Good => {
+                    count(counter::GOOD, 1);
+                    count(counter::GOOD_TOKENS, ending.tokens);
+                }
+                Verdict::NoTokens => count(counter::OVER, 1),
+                Verdict::Over(limits) => count(counter::OVER + usize::from(limits & 15), 1),
+                Verdict::Failed(status) => count(counter::FAILED + status as usize, 1),
+            }
+            if ending.status.succeeded() && ending.tokens >= 1 {
+                let fluidity = crate::slo::Fluidity::of(
+                    ending.tokens - ((packed & !LONG_GAP) >> 32).min(ending.tokens),
+                    ending.tokens.saturating_add(self.words().get(at + 1)),
+                );
+                count(counter::MET, fluidity.met);
+                count(counter::DEADLINES, fluidity.total);
+                let cell = self.layout.sketch(taken.class, Metric::ALL.len() + set);
+                cells.record(placing, cell, Sample::once(fluidity.index_billionths()));
+            }
+            if judged {
+                self.count_burn(placing.t, 2 * set, u64::from(verdict == Verdict::Good));
+            }
+        }
+        if judged {
+            let bad = !ending.status.succeeded();
+            self.count_burn(placing.t, 2 * self.layout.slos, u64::from(bad));
+        }
+    }
+
+    /// Counts a judged request in the rings behind burn rates, and whether it adds to the word before.
+    fn count_burn(&self, t: i64, word: usize, n: u64) {
+        if !self.settings.burn {
+            return;
+        }
+        let (words, stand) = (self.words(), self.stand.unwrap_or(t));
+        for (ring, seconds) in BURN_SECONDS.into_iter().enumerate() {
+            let pane_ns = seconds * 1_000_000_000 / PANES;
+            let number = pane(t, pane_ns);
+            if number >= pane(stand, pane_ns) - PANES {
+                let at = self.layout.burn(ring, place(number)) + word;
+                words.add(at, n);
+                words.add(at + 1, 1);
+            }
+        }
+    }
+}
+
+/// The bit that says that a gap reached a set's limit.
+const LONG_GAP: u64 = 1 << 63;
+
+/// A slot as it lies in the memory.
+pub(super) fn packed(words: Words<'_>, layout: &Layout, index: usize) -> Slot {
+    let hot = layout.slots + index * SLOT;
+    let cold = layout.milestones + index * MILESTONES;
+    Slot {
+        flags: words.get(hot) as u8,
+        last_event: words.get(hot + 1) as i64,
+        tokens: words.get(hot + 2),
+        milestones: std::array::from_fn(|word| words.get(cold + word) as i64),
+    }
+}
+
+/// A deadline, so many limits later, at most the end of time.
+fn later(due: i64, limit_ns: i64, tokens: u64) -> i64 {
+    let due = i128::from(due) + i128::from(limit_ns) * i128::from(tokens);
+    due.min(i128::from(i64::MAX)) as i64
+}

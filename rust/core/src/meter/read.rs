@@ -1,0 +1,600 @@
+//! Reading a block while another thread or process writes it.
+//!
+//! The writer never waits. A reader copies one cell at a time and looks at the shard's two sequences: when panes were
+//! closed meanwhile it reads the cell again, and when only a call was under way it reads again a few times, and then
+//! takes what it has: the counts of events in flight may then lack an event, never hold one twice.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::cells::{Cells, Chain};
+use super::figures::parts;
+use super::flight::{class_of, packed};
+use super::header;
+use super::layout::{
+    BURN_SECONDS, CELL_HEAD, Cell, GAUGE, GAUGES, Kind, Layout, RING, counter, header as head, pane, place, state,
+};
+use super::memory::{Memory, Words};
+use super::settings::{Origin, Settings};
+use super::snapshot::{AddedFigure, BurnWindow, ClassReading, GaugeFigure, Scope, Snapshot, WindowInfo, earlier};
+use crate::bounds::PANES;
+use crate::error::Result;
+use crate::request::{Metric, Status};
+use crate::sketch::{Mapping, Sketch};
+use crate::tally;
+
+/// How often a cell is read again because a call was under way.
+const PATIENCE: u32 = 6;
+/// How often it is read again because panes were being closed, before a writer that died doing so is assumed.
+const ENDURANCE: u32 = 2000;
+
+/// A reader of a block: cheap to clone, usable from any thread.
+#[derive(Clone)]
+pub struct Reader {
+    memory: Arc<dyn Memory>,
+    layout: Arc<Layout>,
+    settings: Arc<Settings>,
+    tally_settings: Arc<tally::Settings>,
+    origin: Origin,
+    panes_ns: Arc<[i64]>,
+}
+
+/// Counts of a cell over some scope, as they are added up.
+struct Gathered {
+    counts: Vec<u64>,
+    span: Range<usize>,
+    sum: u128,
+    low: u64,
+    high: u64,
+}
+
+impl Gathered {
+    fn new(slots: usize) -> Self {
+        Self { counts: vec![0; slots], span: 0..0, sum: 0, low: 0, high: 0 }
+    }
+
+    fn clear(&mut self) {
+        self.counts[self.span.clone()].fill(0);
+        (self.span, self.sum, self.low, self.high) = (0..0, 0, 0, 0);
+    }
+
+    fn widen(&mut self, span: &Range<usize>) {
+        if self.span.is_empty() {
+            self.span = span.clone();
+        } else if !span.is_empty() {
+            self.span = self.span.start.min(span.start)..self.span.end.max(span.end);
+        }
+    }
+
+    fn absorb(&mut self, other: &Self) {
+        if other.span.is_empty() {
+            return;
+        }
+        self.widen(&other.span);
+        let theirs = &other.counts[other.span.clone()];
+        let mine = &mut self.counts[other.span.clone()];
+        mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine = mine.wrapping_add(*theirs));
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.low = self.low.max(other.low);
+        self.high = self.high.max(other.high);
+    }
+
+    /// Adds a cell of a level; whether its head's extremes count is the caller's to say.
+    fn add(&mut self, cells: Cells<'_>, cell: Cell, base: usize, extremes: bool) {
+        let words = cells.words;
+        let at = base + cell.offset;
+        let counters = cell.kind == Kind::Counters;
+        let (low, high) = if counters { (0, 1) } else { (words.get(at + 2), words.get(at + 3)) };
+        if high == 0 {
+            return;
+        }
+        let span = cells.span(cell, low, high);
+        let first = if counters { at } else { at + CELL_HEAD };
+        let theirs = words.part(first + span.start, span.len()).0;
+        self.widen(&span);
+        for (mine, theirs) in self.counts[span].iter_mut().zip(theirs) {
+            *mine = mine.wrapping_add(theirs.load(Ordering::Relaxed));
+        }
+        if !counters {
+            self.sum = self.sum.wrapping_add(words.wide(at));
+            if extremes {
+                self.low = self.low.max(low);
+                self.high = self.high.max(high);
+            }
+        }
+    }
+
+    fn sketch(&self, scale: u8, metric: Option<Metric>, settings: &Settings) -> Sketch<crate::sketch::Sparse> {
+        let rule = (metric == Some(Metric::Itl)).then_some(settings.itl_rule);
+        let ends = ((i64::MAX as u64).wrapping_sub(self.low) as i64, self.high.wrapping_sub(1) as i64);
+        Sketch::gather(scale, rule, (self.span.start, &self.counts[self.span.clone()]), self.sum, ends)
+    }
+}
+
+/// What of a shard's rings counts at the moment that is asked for, as of one turn of the panes.
+struct Sight {
+    turns: Option<u64>,
+    windows: Vec<SightOfWindow>,
+}
+
+#[derive(Default)]
+struct SightOfWindow {
+    /// Whether the open panes count.
+    open: bool,
+    /// Places of the closed panes that count.
+    within: Vec<usize>,
+    /// What the closed panes hold that do not count, by cell: (cell, slot, count) and (cell, sum).
+    counts: Vec<(u32, usize, u64)>,
+    sums: Vec<(u32, u128)>,
+}
+
+impl Reader {
+    /// A reader of a block.
+    ///
+    /// # Errors
+    ///
+    /// A decode error for what is no block of this version, or not whole.
+    pub fn open(memory: Arc<dyn Memory>) -> Result<Self> {
+        let (settings, origin, layout) = header::read(Words(memory.words()))?;
+        Ok(Self::new(memory, Arc::new(layout), Arc::new(settings), origin))
+    }
+
+    pub(super) fn new(
+        memory: Arc<dyn Memory>,
+        layout: Arc<Layout>,
+        settings: Arc<Settings>,
+        origin: Origin,
+    ) -> Self {
+        let panes_ns = settings.windows_ns.iter().map(|width| width / PANES).collect();
+        let tally_settings = Arc::new(tally::Settings {
+            scale: settings.scale,
+            itl_rule: settings.itl_rule,
+            slos: settings.slos.iter().map(|set| set.slo.clone()).collect(),
+            by: Vec::new(),
+            timeline_ns: None,
+            ttl_ns: settings.ttl_ns,
+        });
+        Self { memory, layout, settings, tally_settings, origin, panes_ns }
+    }
+
+    /// Who writes the block.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// What the meter measures by.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The newest time that the meter has seen.
+    #[must_use]
+    pub fn newest(&self) -> Option<i64> {
+        (0..self.shards()).filter_map(|shard| self.cells(shard).words.time(state::NEWEST)).max()
+    }
+
+    fn shards(&self) -> usize {
+        self.settings.shards as usize
+    }
+
+    fn cells(&self, shard: usize) -> Cells<'_> {
+        Cells {
+            words: Words(self.memory.words()).part(self.layout.shard(shard), self.layout.shard_words),
+            layout: &self.layout,
+            mapping: Mapping::of(self.settings.scale),
+            panes_ns: &self.panes_ns,
+        }
+    }
+
+    /// The meter at `now`; none: at the newest time that it has seen. Changes nothing, from any thread.
+    #[must_use]
+    pub fn snapshot(&self, now: Option<i64>) -> Snapshot {
+        let now = now.or_else(|| self.newest());
+        let block = Words(self.memory.words());
+        let known = (block.get(head::CLASSES) as usize).min(self.layout.max_classes - 1);
+        let mut numbers: Vec<usize> = (0..known).collect();
+        numbers.push(self.layout.max_classes - 1);
+        let scopes = self.layout.windows + 1;
+        let mut all = ClassReading::new(Vec::new(), false, scopes, &self.tally_settings);
+        let mut classes: Vec<ClassReading> = numbers
+            .iter()
+            .map(|&number| {
+                let other = number == self.layout.max_classes - 1;
+                let key = if other { Vec::new() } else { header::class_key(block, number) };
+                ClassReading::new(key, other, scopes, &self.tally_settings)
+            })
+            .collect();
+        let mut used = vec![false; classes.len()];
+        self.read_counters(now, &numbers, &mut classes, &mut all, &mut used);
+        self.read_sketches(now, &numbers, &mut classes, &mut all, &mut used);
+        self.read_open(now, &numbers, &mut classes, &mut all);
+        let mut used = used.into_iter();
+        classes.retain(|_| used.next().unwrap_or(false));
+        let mut snapshot = Snapshot {
+            settings: (*self.settings).clone(),
+            origin: self.origin,
+            now,
+            newest: None,
+            first_event: None,
+            first_arrival: None,
+            first_emission: None,
+            last_emission: None,
+            ready: None,
+            rejected: [0; 6],
+            refused_values: [0; 4],
+            clamped: 0,
+            over: block.get(head::OVER),
+            dropped: 0,
+            windows: Vec::new(),
+            classes,
+            all,
+            gauges: self.read_gauges(now),
+            added: self.read_added(now),
+            batch_sizes: self.read_batches(now),
+            burn: None,
+        };
+        self.read_state(now, &mut snapshot);
+        snapshot.burn = self.settings.burn.then(|| self.read_burn(now, snapshot.first_event));
+        snapshot
+    }
+
+    fn read_state(&self, now: Option<i64>, snapshot: &mut Snapshot) {
+        let mut late = vec![0; self.layout.windows];
+        for shard in 0..self.shards() {
+            let words = self.cells(shard).words;
+            snapshot.newest = snapshot.newest.max(words.time(state::NEWEST));
+            snapshot.last_emission = snapshot.last_emission.max(words.time(state::LAST_EMISSION));
+            snapshot.first_event = earlier(snapshot.first_event, words.time(state::FIRST_EVENT));
+            snapshot.first_arrival = earlier(snapshot.first_arrival, words.time(state::FIRST_ARRIVAL));
+            snapshot.first_emission = earlier(snapshot.first_emission, words.time(state::FIRST_EMISSION));
+            snapshot.ready = earlier(snapshot.ready, words.time(state::READY));
+            snapshot.clamped += words.get(state::CLAMPED);
+            snapshot.dropped += words.get(state::DROPPED);
+            let add = |sums: &mut [u64], at: usize| {
+                sums.iter_mut().enumerate().for_each(|(each, sum)| *sum += words.get(at + each));
+            };
+            add(&mut snapshot.rejected, state::REFUSED);
+            add(&mut snapshot.refused_values, state::REFUSED_VALUES);
+            add(&mut late, state::LATE);
+        }
+        for (window, width_ns) in self.settings.windows_ns.iter().copied().enumerate() {
+            let true_width_ns = true_width(now, snapshot.first_event, width_ns);
+            snapshot.windows.push(WindowInfo { width_ns, true_width_ns, late: late[window] });
+        }
+    }
+
+    /// Reads something of a shard until no pane was closed meanwhile, and if possible between two calls.
+    fn settled<T>(cells: Cells<'_>, mut read: impl FnMut() -> T) -> T {
+        let words = cells.words;
+        let mut calls_left = PATIENCE;
+        for attempt in 0.. {
+            let (turns, calls) = (words.get(state::TURNS), words.get(state::CALLS));
+            fence(Ordering::Acquire);
+            let found = read();
+            fence(Ordering::Acquire);
+            let turned = turns % 2 == 1 || words.get(state::TURNS) != turns;
+            let called = calls % 2 == 1 || words.get(state::CALLS) != calls;
+            if turned && attempt < ENDURANCE {
+                // A writer that was put to sleep while it closed panes needs time, not attempts.
+                if attempt > 64 {
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            if called && calls_left > 0 && !turned {
+                calls_left -= 1;
+                continue;
+            }
+            return found;
+        }
+        read()
+    }
+
+    /// What of a shard's rings counts at `now`.
+    fn sight(&self, cells: Cells<'_>, now: Option<i64>) -> Vec<SightOfWindow> {
+        let (Some(stand), Some(now)) = (cells.words.time(state::STAND), now) else {
+            return self.panes_ns.iter().map(|_| SightOfWindow::default()).collect();
+        };
+        let of_window = |(window, &pane_ns): (usize, &i64)| {
+            let (stands, asked) = (pane(stand, pane_ns), pane(now, pane_ns));
+            let covered = asked - PANES..=asked;
+            let mut sight = SightOfWindow { open: covered.contains(&stands), ..SightOfWindow::default() };
+            for number in stands - PANES..stands {
+                let at = place(number);
+                if covered.contains(&number) {
+                    sight.within.push(at);
+                } else {
+                    Chain::visit(cells, window, at, |cell, sum, entries| {
+                        sight.sums.push((cell.number, sum));
+                        sight.counts.extend(entries.map(|(slot, n)| (cell.number, slot, n)));
+                    });
+                }
+            }
+            sight.counts.sort_unstable_by_key(|&(cell, ..)| cell);
+            sight.sums.sort_unstable_by_key(|&(cell, _)| cell);
+            sight
+        };
+        self.panes_ns.iter().enumerate().map(of_window).collect()
+    }
+
+    /// Reads a cell of every shard over every scope, everything first.
+    fn read_cell(&self, now: Option<i64>, cell: Cell, room: &mut Room) {
+        let Room { scopes, open, own, sights } = room;
+        scopes.iter_mut().for_each(Gathered::clear);
+        for (shard, sight) in sights.iter_mut().enumerate() {
+            let cells = self.cells(shard);
+            Self::settled(cells, || {
+                let turns = cells.words.get(state::TURNS);
+                if sight.turns != Some(turns) {
+                    *sight = Sight { turns: Some(turns), windows: self.sight(cells, now) };
+                }
+                own.iter_mut().for_each(Gathered::clear);
+                open.clear();
+                for (window, sight) in sight.windows.iter().enumerate() {
+                    open.add(cells, cell, self.layout.level(window), true);
+                    let scope = &mut own[window + 1];
+                    if sight.open {
+                        scope.absorb(open);
+                    }
+                    scope.add(cells, cell, self.layout.closed(window), false);
+                    sight.subtract_from(scope, cell.number);
+                    if cell.kind != Kind::Counters && !scope.span.is_empty() {
+                        for &at in &sight.within {
+                            let extreme = self.layout.extreme(window, cell, at);
+                            scope.low = scope.low.max(cells.words.get(extreme));
+                            scope.high = scope.high.max(cells.words.get(extreme + 1));
+                        }
+                    }
+                }
+                let total = &mut own[0];
+                total.absorb(open);
+                total.add(cells, cell, self.layout.level(self.layout.windows), true);
+            });
+            scopes.iter_mut().zip(own.iter()).for_each(|(scope, own)| scope.absorb(own));
+        }
+    }
+
+    fn room(&self, slots: usize) -> Room {
+        let sights = (0..self.shards()).map(|_| Sight { turns: None, windows: Vec::new() }).collect();
+        Room { scopes: self.gathered(slots), open: Gathered::new(slots), own: self.gathered(slots), sights }
+    }
+
+    fn gathered(&self, slots: usize) -> Vec<Gathered> {
+        (0..=self.layout.windows).map(|_| Gathered::new(slots)).collect()
+    }
+
+    fn read_sketches(
+        &self,
+        now: Option<i64>,
+        numbers: &[usize],
+        classes: &mut [ClassReading],
+        all: &mut ClassReading,
+        used: &mut [bool],
+    ) {
+        let mut room = self.room(self.layout.sketch_slots);
+        let mut sums = self.gathered(self.layout.sketch_slots);
+        for unit in 0..self.layout.units() - 1 {
+            let metric = Metric::ALL.get(unit).copied();
+            let place = |scope: &mut Scope, sketch| match metric {
+                Some(metric) => scope.block.latency[metric as usize] = sketch,
+                None => scope.block.slos[unit - Metric::ALL.len()].fluidity = sketch,
+            };
+            sums.iter_mut().for_each(Gathered::clear);
+            for ((&number, class), used) in numbers.iter().zip(classes.iter_mut()).zip(used.iter_mut()) {
+                self.read_cell(now, self.layout.sketch(number, unit), &mut room);
+                *used |= !room.scopes[0].span.is_empty();
+                for ((scope, gathered), sum) in class.scopes.iter_mut().zip(&room.scopes).zip(&mut sums) {
+                    if !gathered.span.is_empty() {
+                        sum.absorb(gathered);
+                        place(scope, gathered.sketch(self.settings.scale, metric, &self.settings));
+                    }
+                }
+            }
+            for (scope, sum) in all.scopes.iter_mut().zip(&sums) {
+                place(scope, sum.sketch(self.settings.scale, metric, &self.settings));
+            }
+        }
+    }
+
+    fn read_counters(
+        &self,
+        now: Option<i64>,
+        numbers: &[usize],
+        classes: &mut [ClassReading],
+        all: &mut ClassReading,
+        used: &mut [bool],
+    ) {
+        let mut room = self.room(self.layout.class_counters);
+        let mut sums = self.gathered(self.layout.class_counters);
+        for ((&number, class), used) in numbers.iter().zip(classes.iter_mut()).zip(used.iter_mut()) {
+            self.read_cell(now, self.layout.counters(number), &mut room);
+            *used |= room.scopes[0].counts.iter().any(|&n| n > 0);
+            for ((scope, gathered), sum) in class.scopes.iter_mut().zip(&room.scopes).zip(&mut sums) {
+                sum.absorb(gathered);
+                fill_counters(scope, &gathered.counts);
+            }
+        }
+        for (scope, sum) in all.scopes.iter_mut().zip(&sums) {
+            fill_counters(scope, &sum.counts);
+        }
+    }
+
+    fn read_batches(&self, now: Option<i64>) -> Vec<Vec<(u32, u64)>> {
+        let cell = self.layout.batch();
+        let mut room = self.room(cell.slots);
+        self.read_cell(now, cell, &mut room);
+        let sizes = |gathered: &Gathered| {
+            let counted = gathered.counts.iter().enumerate().filter(|&(_, &n)| n > 0);
+            counted.map(|(size, &n)| (size as u32, n)).collect()
+        };
+        room.scopes.iter().map(sizes).collect()
+    }
+
+    fn read_added(&self, now: Option<i64>) -> Vec<[AddedFigure; 7]> {
+        let cell = self.layout.added();
+        let mut room = self.room(cell.slots);
+        self.read_cell(now, cell, &mut room);
+        let figures = |gathered: &Gathered| {
+            std::array::from_fn(|kind| {
+                let [high, low, times] = std::array::from_fn(|part| gathered.counts[3 * kind + part]);
+                AddedFigure { sum: (u128::from(high) << 32) + u128::from(low), times }
+            })
+        };
+        room.scopes.iter().map(figures).collect()
+    }
+
+    /// Gauges belong to the first shard.
+    fn read_gauges(&self, now: Option<i64>) -> Vec<[Option<GaugeFigure>; GAUGES]> {
+        let cells = self.cells(0);
+        let words = cells.words;
+        let scope = |window: Option<usize>| {
+            std::array::from_fn(|gauge| {
+                let held = state::HELD + 2 * gauge;
+                let (now, since) = (now?, words.time(held + 1)?);
+                let value = words.get(held) as i64;
+                let mut figure = GaugeFigure { last: value, integral: 0, covered_ns: 0, max: 0 };
+                let mut high = 0;
+                let mut add = |at: usize| {
+                    figure.integral = figure.integral.wrapping_add(words.wide(at));
+                    figure.covered_ns = figure.covered_ns.wrapping_add(words.get(at + 2));
+                    high = high.max(words.get(at + 3));
+                };
+                let mut held_for = (now - since).max(0) as u64;
+                if let Some(window) = window {
+                    let (width_ns, pane_ns) = (self.settings.windows_ns[window], self.panes_ns[window]);
+                    if now - since > width_ns {
+                        return None;
+                    }
+                    let newest = pane(words.time(state::STAND)?, pane_ns);
+                    let oldest = pane(now, pane_ns) - PANES;
+                    for number in oldest.max(newest - PANES)..=pane(now, pane_ns).min(newest) {
+                        add(self.layout.gauge(window, place(number), gauge));
+                    }
+                    held_for = if held_for == 0 { 0 } else { parts(since, now, pane_ns, oldest).map(|(_, ns)| ns).sum() };
+                } else {
+                    add(state::GAUGES + GAUGE * gauge);
+                }
+                figure.integral += value as u128 * u128::from(held_for);
+                figure.covered_ns += held_for;
+                if held_for > 0 {
+                    high = high.max(value as u64 + 1);
+                }
+                // A window that ends before the value was set has none of it.
+                (high > 0).then(|| GaugeFigure { max: high as i64 - 1, ..figure })
+            })
+        };
+        Self::settled(cells, || std::iter::once(None).chain((0..self.layout.windows).map(Some)).map(scope).collect())
+    }
+
+    fn read_burn(&self, now: Option<i64>, first_event: Option<i64>) -> Vec<BurnWindow> {
+        let ring = |(ring, seconds): (usize, i64)| {
+            let width_ns = seconds * 1_000_000_000;
+            let pane_ns = width_ns / PANES;
+            let mut sums = vec![0; self.layout.burn_words];
+            for shard in 0..self.shards() {
+                let cells = self.cells(shard);
+                let found = Self::settled(cells, || {
+                    let mut sums = vec![0; self.layout.burn_words];
+                    let (Some(now), Some(stand)) = (now, cells.words.time(state::STAND)) else { return sums };
+                    let (asked, newest) = (pane(now, pane_ns), pane(stand, pane_ns));
+                    for number in (asked - PANES).max(newest - RING as i64 + 1)..=asked.min(newest) {
+                        let at = self.layout.burn(ring, place(number));
+                        for (word, sum) in sums.iter_mut().enumerate() {
+                            *sum += cells.words.get(at + word);
+                        }
+                    }
+                    sums
+                });
+                sums.iter_mut().zip(found).for_each(|(sum, found): (&mut u64, u64)| *sum += found);
+            }
+            let mut pairs = sums.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect::<Vec<[u64; 2]>>();
+            let availability = pairs.pop().unwrap_or_default();
+            let true_width_ns = true_width(now, first_event, width_ns);
+            BurnWindow { width_ns, true_width_ns, slos: pairs, availability }
+        };
+        BURN_SECONDS.into_iter().enumerate().map(ring).collect()
+    }
+
+    fn read_open(&self, now: Option<i64>, numbers: &[usize], classes: &mut [ClassReading], all: &mut ClassReading) {
+        let Some(now) = now else { return };
+        for shard in 0..self.shards() {
+            let words = self.cells(shard).words;
+            let used = (words.get(state::SLOTS) as usize).min(self.layout.max_requests);
+            for index in 0..used {
+                let identity = words.get(self.layout.slots + index * super::layout::SLOT);
+                if identity & u64::from(crate::request::flag::ACTIVE) == 0 {
+                    continue;
+                }
+                let slot = packed(words, &self.layout, index);
+                let number = class_of(identity);
+                let at = if number + 1 >= self.layout.max_classes { numbers.len() - 1 } else { number };
+                let Some(class) = classes.get_mut(at) else { continue };
+                let count = |open: &mut super::snapshot::Open| match slot.last_emission() {
+                    Some(last) => open.streams.count((now - last).max(0)),
+                    None => open.waits.count((now - slot.milestones[0]).max(0)),
+                };
+                count(&mut class.open);
+                count(&mut all.open);
+            }
+        }
+    }
+}
+
+/// Room to gather cells in, kept from cell to cell.
+struct Room {
+    scopes: Vec<Gathered>,
+    open: Gathered,
+    own: Vec<Gathered>,
+    /// By shard.
+    sights: Vec<Sight>,
+}
+
+impl SightOfWindow {
+    /// Takes out of a scope what panes hold that do not count.
+    fn subtract_from(&self, scope: &mut Gathered, cell: u32) {
+        let first = self.counts.partition_point(|&(number, ..)| number < cell);
+        for &(_, slot, n) in self.counts[first..].iter().take_while(|&&(number, ..)| number == cell) {
+            scope.counts[slot] = scope.counts[slot].wrapping_sub(n);
+            scope.widen(&(slot..slot + 1));
+        }
+        let first = self.sums.partition_point(|&(number, _)| number < cell);
+        for &(_, sum) in self.sums[first..].iter().take_while(|&&(number, _)| number == cell) {
+            scope.sum = scope.sum.wrapping_sub(sum);
+        }
+    }
+}
+
+fn fill_counters(scope: &mut Scope, counts: &[u64]) {
+    let block = &mut scope.block;
+    block.attempted = counts[counter::ATTEMPTED];
+    for status in Status::ALL {
+        block.by_status[status as usize] = counts[counter::BY_STATUS + status as usize];
+    }
+    block.degraded = counts[counter::DEGRADED];
+    block.preempted = counts[counter::PREEMPTED];
+    block.preemptions = counts[counter::PREEMPTIONS];
+    block.prompt_tokens = counts[counter::PROMPT_TOKENS];
+    block.output_tokens = counts[counter::OUTPUT_TOKENS];
+    scope.cached_tokens = counts[counter::CACHED_TOKENS];
+    scope.named.copy_from_slice(&counts[counter::NAMED..counter::NAMED + 3]);
+    block.missing.copy_from_slice(&counts[counter::MISSING..counter::MISSING + 8]);
+    for (slo, counts) in block.slos.iter_mut().zip(counts[counter::SLOS..].chunks_exact(counter::SLO)) {
+        slo.good = counts[counter::GOOD];
+        slo.good_output_tokens = counts[counter::GOOD_TOKENS];
+        slo.over.copy_from_slice(&counts[counter::OVER..counter::OVER + 16]);
+        slo.failed.copy_from_slice(&counts[counter::FAILED..counter::FAILED + 8]);
+        slo.met = counts[counter::MET];
+        slo.deadlines = counts[counter::DEADLINES];
+    }
+}
+
+/// How much time a window covers at `now`.
+fn true_width(now: Option<i64>, first_event: Option<i64>, width_ns: i64) -> i64 {
+    let (Some(now), Some(first)) = (now, first_event) else { return 0 };
+    let pane_ns = width_ns / PANES;
+    let oldest = pane(now - width_ns, pane_ns) * pane_ns;
+    (now - oldest).min(now - first).max(0)
+}
