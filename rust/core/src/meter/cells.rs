@@ -78,6 +78,12 @@ impl Cells<'_> {
         self.words.raise(head + 3, sample.value as u64 + 1);
     }
 
+    /// Adds to a cell of the finest open panes, in a slot that is known.
+    #[inline(always)]
+    pub(super) fn add_at(self, cell: Cell, slot: usize, sample: Sample) {
+        self.add(self.layout.level(0), cell, slot, sample);
+    }
+
     /// Records an observation.
     #[inline(always)]
     pub(super) fn record(self, placing: Placing, cell: Cell, sample: Sample) {

@@ -3,12 +3,15 @@
 use super::cells::{Placing, Sample};
 use super::layout::{GAUGE, GAUGES, counter, pane, place, state};
 use super::names::{Added, Gauge, Increment, Named, Refused};
-use super::shard::Shard;
+use super::shard::Writer;
 use crate::bounds::{PANES, REQUEST_TOKENS};
 use crate::request::Metric;
 use crate::sketch::Rejection;
 
-impl Shard {
+/// Hands over durations in nanoseconds, or why they are none, one by one.
+pub type Values<'a> = &'a mut dyn FnMut(&mut dyn FnMut(Result<i64, Rejection>));
+
+impl Writer<'_> {
     /// Sets gauges; what is not given holds on.
     pub(super) fn gauge(&mut self, t: i64, values: [Option<i64>; GAUGES]) {
         if !self.begin(t, 1) {
@@ -16,7 +19,7 @@ impl Shard {
         }
         let refused = if values.iter().flatten().any(|&value| value < 0) {
             Some(Refused::Invalid)
-        } else if self.words().time(state::GAUGED).is_some_and(|last| t < last) {
+        } else if self.words.time(state::GAUGED).is_some_and(|last| t < last) {
             Some(Refused::Negative)
         } else {
             None
@@ -25,7 +28,7 @@ impl Shard {
             self.refuse(reason, 1);
         } else {
             self.accept(t);
-            self.words().set_time(state::GAUGED, t);
+            self.words.set_time(state::GAUGED, t);
             for gauge in Gauge::ALL {
                 if let Some(value) = values[gauge as usize] {
                     self.set_gauge(gauge as usize, t, value);
@@ -37,7 +40,7 @@ impl Shard {
     }
 
     fn set_gauge(&self, gauge: usize, t: i64, value: i64) {
-        let words = self.words();
+        let words = self.words;
         let held = state::HELD + 2 * gauge;
         let total = state::GAUGES + GAUGE * gauge;
         if let Some(since) = words.time(held + 1) {
@@ -49,7 +52,7 @@ impl Shard {
         words.set(held, value as u64);
         words.set_time(held + 1, t);
         words.raise(total + 3, value as u64 + 1);
-        let stand = self.stand.unwrap_or(t);
+        let stand = self.shard.stand.unwrap_or(t);
         for (window, &pane_ns) in self.panes_ns.iter().enumerate() {
             let number = pane(t, pane_ns);
             if number >= pane(stand, pane_ns) - PANES {
@@ -63,7 +66,7 @@ impl Shard {
         if from >= to {
             return;
         }
-        let (words, stand) = (self.words(), self.stand.unwrap_or(to));
+        let (words, stand) = (self.words, self.shard.stand.unwrap_or(to));
         for (window, &pane_ns) in self.panes_ns.iter().enumerate() {
             let oldest = pane(stand, pane_ns) - PANES;
             for (number, covered) in parts(from, to, pane_ns, oldest) {
@@ -126,9 +129,9 @@ impl Shard {
         if !self.begin(t, 1) {
             return;
         }
-        if self.words().get(state::READY) == 0 {
+        if self.words.get(state::READY) == 0 {
             self.accept(t);
-            self.words().set_time(state::READY, t);
+            self.words.set_time(state::READY, t);
             self.note(self.placing(t), 1);
         } else {
             self.refuse(Refused::Duplicate, 1);
@@ -137,13 +140,7 @@ impl Shard {
     }
 
     /// Records values, in nanoseconds, that were observed at a time; without one, at the newest.
-    pub(super) fn observe(
-        &mut self,
-        t: Option<i64>,
-        metric: Metric,
-        class: usize,
-        values: &mut dyn FnMut(&mut dyn FnMut(Result<i64, Rejection>)),
-    ) {
+    pub(super) fn observe(&mut self, t: Option<i64>, metric: Metric, class: usize, values: Values<'_>) {
         match t {
             Some(t) if !self.begin(t, 1) => return,
             Some(_) => {}
@@ -152,7 +149,7 @@ impl Shard {
         let cell = self.layout.sketch(class, metric as usize);
         let mut recorded: Option<(Placing, u64)> = None;
         values(&mut |value| match value {
-            Err(reason) => self.words().add(state::REFUSED_VALUES + reason as usize, 1),
+            Err(reason) => self.words.add(state::REFUSED_VALUES + reason as usize, 1),
             Ok(ns) => {
                 let (placing, n) = recorded.get_or_insert_with(|| (self.placing_of(t), 0));
                 *n += 1;
@@ -160,7 +157,7 @@ impl Shard {
             }
         });
         if let Some((placing, n)) = recorded
-            && (t.is_some() || self.stand.is_some())
+            && (t.is_some() || self.shard.stand.is_some())
         {
             self.note(placing, n);
         }
@@ -172,7 +169,7 @@ impl Shard {
         if let Some(t) = t {
             self.accept(t);
         }
-        match t.or(self.stand) {
+        match t.or(self.shard.stand) {
             Some(t) => self.placing(t),
             None => Placing { level: self.layout.windows, t: 0 },
         }

@@ -1,16 +1,16 @@
 //! Requests in flight: their slots, their events one by one, and their ends.
 
 use super::cells::{Placing, Sample};
-use super::layout::{BURN_SECONDS, DEADLINE, Layout, MILESTONES, SLOT, counter, pane, place, state};
+use super::layout::{DEADLINE, Layout, MILESTONES, SLOT, burn_pane_ns, counter, pane, place, state};
 use super::memory::Words;
 use super::names::Refused;
-use super::shard::{NONE, Shard};
+use super::shard::{NONE, Writer};
 use crate::bounds::{EMISSION_TOKENS, PANES, REQUEST_TOKENS};
 use crate::request::{Ending, Event, Metric, Observation, Request, Slot, Status, flag};
 use crate::slo::Verdict;
 
 /// Handles hold a place in the low half, with the shard's number in bits 24 to 30, and a generation in the high half.
-const PLACE_BITS: u32 = 24;
+pub(super) const PLACE_BITS: u32 = 24;
 const PLACE: u64 = (1 << PLACE_BITS) - 1;
 const GENERATION_SHIFT: u32 = 32;
 const CLASS_SHIFT: u32 = 16;
@@ -44,15 +44,15 @@ struct Taken {
     request: Request,
 }
 
-impl Shard {
+impl Writer<'_> {
     /// The slot that a handle means, if its request is in flight.
     #[inline]
     fn index(&self, handle: i64) -> Option<usize> {
         let index = (handle as u64 & PLACE) as usize;
         let in_flight = handle >= 0
             && shard_of(handle) == self.number
-            && index < self.slots_used as usize
-            && (self.words().get(self.layout.slots + index * SLOT) ^ identity(handle, flag::ACTIVE))
+            && index < self.shard.slots_used as usize
+            && (self.words.get(self.layout.slots + index * SLOT) ^ identity(handle, flag::ACTIVE))
                 & identity_mask(flag::ACTIVE)
                 == 0;
         in_flight.then_some(index)
@@ -63,15 +63,15 @@ impl Shard {
     }
 
     fn load(&self, index: usize) -> Taken {
-        let words = self.words();
+        let words = self.words;
         let hot = self.layout.slots + index * SLOT;
         let identity = words.get(hot);
-        let request = packed(words, &self.layout, index).unpack();
+        let request = packed(words, self.layout, index).unpack();
         Taken { index, class: class_of(identity).min(self.layout.max_classes - 1), request }
     }
 
     fn store(&self, taken: &Taken) {
-        let words = self.words();
+        let words = self.words;
         let hot = self.layout.slots + taken.index * SLOT;
         let slot = Slot::pack(&taken.request);
         words.set(hot, words.get(hot) & !0xff | u64::from(slot.flags));
@@ -119,7 +119,7 @@ impl Shard {
         }
         self.accept(t);
         let index = self.take_slot();
-        let words = self.words();
+        let words = self.words;
         let hot = self.layout.slots + index * SLOT;
         // Generations begin at 1 and stay positive as halves of a signed word.
         let generation = ((words.get(hot) >> GENERATION_SHIFT) + 1) & 0x7fff_ffff;
@@ -139,17 +139,17 @@ impl Shard {
     }
 
     fn has_room(&self) -> bool {
-        self.free != NONE || (self.slots_used as usize) < self.layout.max_requests
+        self.shard.free != NONE || (self.shard.slots_used as usize) < self.layout.max_requests
     }
 
     fn take_slot(&mut self) -> usize {
-        if self.free == NONE {
-            self.slots_used += 1;
-            self.words().set(state::SLOTS, u64::from(self.slots_used));
-            return self.slots_used as usize - 1;
+        if self.shard.free == NONE {
+            self.shard.slots_used += 1;
+            self.words.set(state::SLOTS, u64::from(self.shard.slots_used));
+            return self.shard.slots_used as usize - 1;
         }
-        let index = self.free as usize;
-        self.free = self.words().get(self.layout.slots + index * SLOT + 2) as u32;
+        let index = self.shard.free as usize;
+        self.shard.free = self.words.get(self.layout.slots + index * SLOT + 2) as u32;
         index
     }
 
@@ -157,9 +157,9 @@ impl Shard {
     #[cold]
     fn make_room(&mut self, t: i64) {
         let pane = pane(t, self.settings.sweep_ns());
-        if self.swept.is_none_or(|swept| pane > swept) {
-            self.swept = Some(pane);
-            if (0..self.slots_used as usize).any(|index| self.is_overdue(index, t)) {
+        if self.shard.swept.is_none_or(|swept| pane > swept) {
+            self.shard.swept = Some(pane);
+            if (0..self.shard.slots_used as usize).any(|index| self.is_overdue(index, t)) {
                 self.accept(t);
                 self.sweep(t);
             }
@@ -167,15 +167,14 @@ impl Shard {
     }
 
     fn is_overdue(&self, index: usize, t: i64) -> bool {
-        let words = self.words();
+        let words = self.words;
         let hot = self.layout.slots + index * SLOT;
-        words.get(hot) as u8 & flag::ACTIVE != 0
-            && t.saturating_sub(words.get(hot + 1) as i64) > self.settings.ttl_ns
+        words.get(hot) as u8 & flag::ACTIVE != 0 && t.saturating_sub(words.get(hot + 1) as i64) > self.settings.ttl_ns
     }
 
     /// Ends every request that has been silent for too long.
     pub(super) fn sweep(&mut self, at: i64) {
-        for index in 0..self.slots_used as usize {
+        for index in 0..self.shard.slots_used as usize {
             if self.is_overdue(index, at) {
                 let taken = self.load(index);
                 self.finish(&taken, taken.request.last_event(), at, Status::Lost, false);
@@ -260,7 +259,7 @@ impl Shard {
         let counters = self.layout.counters(taken.class);
         if let Event::Tokens(k) = event {
             cells.count(placing, counters, counter::OUTPUT_TOKENS, k);
-            let words = self.words();
+            let words = self.words;
             words.raise(state::LAST_EMISSION, t as u64 + 1);
             self.earliest(state::FIRST_EMISSION, t);
             let first = matches!(observation, Observation::First { .. });
@@ -293,7 +292,7 @@ impl Shard {
         if judges == 0 {
             return;
         }
-        let words = self.words();
+        let words = self.words;
         let arrival = words.get(self.layout.milestones + taken.index * MILESTONES) as i64;
         let mut safe_until = i64::MAX;
         for (set, slo) in self.settings.slos.iter().map(|set| &set.slo).enumerate() {
@@ -335,7 +334,7 @@ impl Shard {
         for (set, slo) in self.settings.slos.iter().map(|set| &set.slo).enumerate() {
             if judges >> set & 1 == 1 && slo.itl_ns.is_some_and(|limit| largest >= limit) {
                 let at = self.deadline(taken.index, set) + 2;
-                self.words().set(at, self.words().get(at) | LONG_GAP);
+                self.words.set(at, self.words.get(at) | LONG_GAP);
             }
         }
     }
@@ -374,7 +373,7 @@ impl Shard {
     fn finish(&mut self, taken: &Taken, t: i64, counted_at: i64, status: Status, degraded: bool) {
         let ending = taken.request.clone().end(t, status);
         let placing = self.placing(counted_at);
-        let words = self.words();
+        let words = self.words;
         words.add(state::CLAMPED, u64::from(ending.clamped));
         let (cells, counters) = (self.cells(), self.layout.counters(taken.class));
         cells.count(placing, counters, counter::BY_STATUS + status as usize, 1);
@@ -390,20 +389,20 @@ impl Shard {
         self.note(placing, 1);
         let hot = self.layout.slots + taken.index * SLOT;
         words.set(hot, words.get(hot) & !u64::from(u32::MAX));
-        words.set(hot + 2, u64::from(self.free));
-        self.free = taken.index as u32;
+        words.set(hot + 2, u64::from(self.shard.free));
+        self.shard.free = taken.index as u32;
     }
 
     fn judge(&self, taken: &Taken, placing: Placing, ending: &Ending) {
         let (cells, counters) = (self.cells(), self.layout.counters(taken.class));
         let judges = self.judges(taken.class);
-        let judged = ending.status != Status::Abort;
+        let has_verdict = ending.status != Status::Abort;
         for (set, slo) in self.settings.slos.iter().map(|set| &set.slo).enumerate() {
             if judges >> set & 1 == 0 {
                 continue;
             }
             let at = self.deadline(taken.index, set);
-            let packed = self.words().get(at + 2);
+            let packed = self.words.get(at + 2);
             let long_gap = ending.tokens > 0 && packed & LONG_GAP != 0;
             let verdict = slo.judge(ending, long_gap.then_some(i64::MAX));
             let first = counter::SLOS + set * counter::SLO;
@@ -421,18 +420,18 @@ impl Shard {
             if ending.status.succeeded() && ending.tokens >= 1 {
                 let fluidity = crate::slo::Fluidity::of(
                     ending.tokens - ((packed & !LONG_GAP) >> 32).min(ending.tokens),
-                    ending.tokens.saturating_add(self.words().get(at + 1)),
+                    ending.tokens.saturating_add(self.words.get(at + 1)),
                 );
                 count(counter::MET, fluidity.met);
                 count(counter::DEADLINES, fluidity.total);
                 let cell = self.layout.sketch(taken.class, Metric::ALL.len() + set);
                 cells.record(placing, cell, Sample::once(fluidity.index_billionths()));
             }
-            if judged {
+            if has_verdict {
                 self.count_burn(placing.t, 2 * set, u64::from(verdict == Verdict::Good));
             }
         }
-        if judged {
+        if has_verdict {
             let bad = !ending.status.succeeded();
             self.count_burn(placing.t, 2 * self.layout.slos, u64::from(bad));
         }
@@ -443,15 +442,17 @@ impl Shard {
         if !self.settings.burn {
             return;
         }
-        let (words, stand) = (self.words(), self.stand.unwrap_or(t));
-        for (ring, seconds) in BURN_SECONDS.into_iter().enumerate() {
-            let pane_ns = seconds * 1_000_000_000 / PANES;
-            let number = pane(t, pane_ns);
-            if number >= pane(stand, pane_ns) - PANES {
-                let at = self.layout.burn(ring, place(number)) + word;
-                words.add(at, n);
-                words.add(at + 1, 1);
+        for (ring, &(open_from, open)) in self.shard.burn_open.iter().enumerate() {
+            let mut at = open;
+            if t < open_from {
+                let number = pane(t, burn_pane_ns(ring));
+                if number < pane(open_from, burn_pane_ns(ring)) - PANES {
+                    continue;
+                }
+                at = self.layout.burn(ring, place(number));
             }
+            self.words.add(at + word, n);
+            self.words.add(at + word + 1, 1);
         }
     }
 }

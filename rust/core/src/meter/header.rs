@@ -164,18 +164,16 @@ pub(super) fn write(words: Words<'_>, settings: &Settings, origin: &Origin, layo
     words.set(header::WORDS, layout.words as u64);
     words.set(header::PREAMBLE_BYTES, preamble.len() as u64);
     words.set_bytes(Layout::PREAMBLE, &preamble);
-    std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-    words.set(header::MAGIC, MAGIC);
+    words.publish(header::MAGIC, MAGIC);
     Ok(())
 }
 
 /// Reads the header of a block.
 pub(super) fn read(words: Words<'_>) -> Result<(Settings, Origin, Layout)> {
     let fail = |expected: &str, got: String| Err(Error::block(expected, got));
-    if words.get(header::MAGIC) != MAGIC {
+    if words.published(header::MAGIC) != MAGIC {
         return fail("begin as one does", format!("{:#018x}", words.get(header::MAGIC)));
     }
-    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
     if words.get(header::VERSION) != VERSION {
         return fail(&format!("have version {VERSION}"), words.get(header::VERSION).to_string());
     }

@@ -81,6 +81,11 @@ pub(super) const GAUGE: usize = 4;
 /// Widths behind burn rates, in seconds: five minutes to thirty days.
 pub(super) const BURN_SECONDS: [i64; 6] = [300, 1800, 3600, 21_600, 259_200, 2_592_000];
 
+/// The width of a pane behind burn rates.
+pub(super) const fn burn_pane_ns(ring: usize) -> i64 {
+    BURN_SECONDS[ring] * 1_000_000_000 / bounds::PANES
+}
+
 /// Words before a sketch's counts: sum (two), `i64::MAX - min`, `max + 1`; all 0 when empty.
 pub(super) const CELL_HEAD: usize = 4;
 /// Sizes of batches that are told apart; the last stands for all above.
@@ -175,17 +180,17 @@ impl Layout {
     pub(super) fn of(settings: &Settings) -> Result<Self> {
         settings.check()?;
         let windows = settings.windows_ns.len();
-        let slos = settings.slos.len();
+        let sets = settings.slos.len();
         let max_classes = settings.max_classes as usize;
         let max_requests = settings.max_requests as usize;
         let sketch_slots = Mapping::slots(settings.scale);
         let sketch_words = (CELL_HEAD + sketch_slots).next_multiple_of(8);
-        let class_counters = counter::SLOS + slos * counter::SLO;
-        let class_words = (Metric::ALL.len() + slos) * sketch_words + class_counters.next_multiple_of(8);
+        let class_counters = counter::SLOS + sets * counter::SLO;
+        let class_words = (Metric::ALL.len() + sets) * sketch_words + class_counters.next_multiple_of(8);
         let global_words = (CELL_HEAD + BATCH_SIZES).next_multiple_of(8) + ADDED.next_multiple_of(8);
         let level_words = max_classes * class_words + global_words;
-        let cells = Self::cells_of(max_classes, slos);
-        let burn_words = 2 * slos + 2;
+        let cells = Self::cells_of(max_classes, sets);
+        let burn_words = 2 * sets + 2;
         let max_segments = if windows == 0 { 0 } else { (max_classes * 512).max(16 << 10) };
         let mut at = state::LEN;
         let mut place = |words: usize| {
@@ -199,15 +204,15 @@ impl Layout {
         let levels = place((2 * windows + 1) * level_words);
         let chains = place(windows * RING);
         let segments = place(max_segments * SEGMENT);
-        let slots = place(max_requests * SLOT);
+        let hot = place(max_requests * SLOT);
         let milestones = place(max_requests * MILESTONES);
-        let deadlines = place(max_requests * slos * DEADLINE);
+        let deadlines = place(max_requests * sets * DEADLINE);
         let shard_words = place(0).next_multiple_of(512);
         let words = Self::shards_start(max_classes) + shard_words * settings.shards as usize;
         bounds::BLOCK_WORDS.check(words as i64)?;
         Ok(Self {
             windows,
-            slos,
+            slos: sets,
             max_classes,
             max_requests,
             sketch_slots,
@@ -223,7 +228,7 @@ impl Layout {
             chains,
             segments,
             max_segments,
-            slots,
+            slots: hot,
             milestones,
             deadlines,
             shard_words,
@@ -312,9 +317,8 @@ impl Layout {
 
     /// Every cell of the classes in use, and those without a class.
     pub(super) fn cells(&self, classes: impl Iterator<Item = usize>) -> impl Iterator<Item = Cell> {
-        let of_class = move |class| {
-            (0..self.units()).filter_map(move |unit| self.cell((class * self.units() + unit) as u32))
-        };
+        let of_class =
+            move |class| (0..self.units()).filter_map(move |unit| self.cell((class * self.units() + unit) as u32));
         classes.flat_map(of_class).chain([self.batch(), self.added()])
     }
 

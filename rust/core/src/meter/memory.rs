@@ -4,7 +4,8 @@
 //! shard. A place outside the memory reads as 0 and swallows what is written: no arithmetic on what a block says of
 //! itself can do harm.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use super::atomic::{AtomicU64, Ordering::Relaxed};
+use super::sequence;
 
 /// Memory that a meter lives in.
 pub trait Memory: Send + Sync {
@@ -16,6 +17,7 @@ pub trait Memory: Send + Sync {
 pub(super) struct Heap(Box<[AtomicU64]>);
 
 impl Heap {
+    #[cfg(not(loom))]
     pub(super) fn new(words: usize) -> Self {
         // Zeroed memory comes from the allocator untouched, and stays so.
         let zeros: Box<[u64]> = vec![0; words].into_boxed_slice();
@@ -23,6 +25,11 @@ impl Heap {
         #[allow(unsafe_code, reason = "the standard library has no safe way from integers to atomics without a copy")]
         // SAFETY: the pointer is the box's own, and an atomic has the size, alignment and values of its integer.
         Self(unsafe { Box::from_raw(start) })
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new(words: usize) -> Self {
+        Self((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
@@ -104,6 +111,34 @@ impl<'a> Words<'a> {
 
     pub(super) fn set_time(self, at: usize, t: i64) {
         self.set(at, t as u64 + 1);
+    }
+
+    /// Writes a word that says that everything before it is there.
+    pub(super) fn publish(self, at: usize, value: u64) {
+        if let Some(word) = self.0.get(at) {
+            sequence::publish(word, value);
+        }
+    }
+
+    /// Reads such a word.
+    pub(super) fn published(self, at: usize) -> u64 {
+        self.0.get(at).map_or(0, sequence::published)
+    }
+
+    /// Says that writing begins, in a sequence.
+    #[inline(always)]
+    pub(super) fn begin(self, at: usize) {
+        if let Some(word) = self.0.get(at) {
+            sequence::begin(word);
+        }
+    }
+
+    /// Says that writing is over.
+    #[inline(always)]
+    pub(super) fn end(self, at: usize) {
+        if let Some(word) = self.0.get(at) {
+            sequence::end(word);
+        }
     }
 
     /// A part of it.

@@ -18,11 +18,27 @@ mod layout;
 mod memory;
 mod names;
 mod read;
+mod sequence;
 mod settings;
 mod shard;
 mod snapshot;
 mod step;
 
+/// The atomics that the words of a block are; a model checker puts its own in their place.
+mod atomic {
+    #[cfg(loom)]
+    pub(super) use loom::{
+        sync::atomic::{AtomicU64, Ordering, fence},
+        thread::yield_now,
+    };
+    #[cfg(not(loom))]
+    pub(super) use std::{
+        sync::atomic::{AtomicU64, Ordering, fence},
+        thread::yield_now,
+    };
+}
+
+pub use figures::Values;
 pub use layout::MAGIC;
 pub use memory::Memory;
 pub use names::{Added, Gauge, Increment, Named, Refused};
@@ -36,17 +52,16 @@ pub(crate) use header::{Label, Preamble, key_of, labels_of};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::bounds::{MAX_LABEL_KEYS, REQUEST_TOKENS};
+use crate::bounds::{MAX_LABEL_KEYS, PANES, REQUEST_TOKENS};
 use crate::error::{Error, Result};
 use crate::request::{Event, Metric, Status};
-use crate::sketch::Rejection;
 use crate::strata::length_bin;
 use flight::shard_of;
 use layout::{Layout, header as head};
 use memory::{Heap, Words};
-use shard::Shard;
+use shard::{Shard, Writer};
 
 /// Labels of a class, sorted by name.
 type ClassKey = Vec<(String, String)>;
@@ -56,6 +71,7 @@ pub struct Meter {
     memory: Arc<dyn Memory>,
     layout: Arc<Layout>,
     settings: Arc<Settings>,
+    panes_ns: Vec<i64>,
     origin: Origin,
     classes: Mutex<HashMap<ClassKey, u32>>,
     shards: Vec<Mutex<Shard>>,
@@ -96,12 +112,10 @@ impl Meter {
             return Err(Error::value("memory of the meter", format_args!("{} words", layout.words), words.0.len()));
         }
         header::write(words, &settings, &origin, &layout)?;
+        let shards = (0..settings.shards).map(|_| Mutex::new(Shard::new())).collect();
+        let panes_ns = settings.windows_ns.iter().map(|width| width / PANES).collect();
         let settings = Arc::new(settings);
-        let shard = |number| {
-            Mutex::new(Shard::new(Arc::clone(&memory), number, Arc::clone(&layout), Arc::clone(&settings)))
-        };
-        let shards = (0..settings.shards as usize).map(shard).collect();
-        let meter = Self { classes: Mutex::default(), memory, layout, settings, origin, shards };
+        let meter = Self { classes: Mutex::default(), memory, layout, settings, panes_ns, origin, shards };
         meter.classify(None, &[])?;
         Ok(meter)
     }
@@ -154,8 +168,7 @@ impl Meter {
         let class = classes.len() as u32;
         let other = self.settings.max_classes - 1;
         if class < other && header::set_class(words, class as usize, &key, judges) {
-            std::sync::atomic::fence(Ordering::Release);
-            words.set(head::CLASSES, u64::from(class) + 1);
+            words.publish(head::CLASSES, u64::from(class) + 1);
             classes.insert(key, class);
             return Ok(class);
         }
@@ -182,9 +195,20 @@ impl Meter {
         }
     }
 
+    /// Does something as the writer of a shard.
     #[inline]
-    fn shard(&self, number: usize) -> MutexGuard<'_, Shard> {
-        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+    fn write<T>(&self, number: usize, write: impl FnOnce(&mut Writer<'_>) -> T) -> T {
+        let mut shard = self.shards[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let block = Words(self.memory.words());
+        write(&mut Writer {
+            block,
+            words: block.part(self.layout.shard(number), self.layout.shard_words),
+            number,
+            layout: &self.layout,
+            settings: &self.settings,
+            panes_ns: &self.panes_ns,
+            shard: &mut shard,
+        })
     }
 
     /// The shard of this thread.
@@ -199,16 +223,16 @@ impl Meter {
         &self,
         handles: &[i64],
         counts: Option<&[i64]>,
-        mut take: impl FnMut(&mut Shard, &[i64], Option<&[i64]>),
+        mut take: impl FnMut(&mut Writer<'_>, &[i64], Option<&[i64]>),
     ) {
         if self.shards.len() == 1 {
-            return take(&mut self.shard(0), handles, counts);
+            return self.write(0, |writer| take(writer, handles, counts));
         }
         let own = self.own();
         let shard = |handle: i64| Some(shard_of(handle)).filter(|&shard| shard < self.shards.len()).unwrap_or(own);
         let first = handles.first().map_or(own, |&handle| shard(handle));
         if handles.iter().all(|&handle| shard(handle) == first) {
-            return take(&mut self.shard(first), handles, counts);
+            return self.write(first, |writer| take(writer, handles, counts));
         }
         for number in 0..self.shards.len() {
             let (mut sorted, mut sorted_counts, mut n) = ([0; SORTED], [1; SORTED], 0);
@@ -219,7 +243,8 @@ impl Meter {
                     n += 1;
                 }
                 if n == SORTED || (n > 0 && at + 1 == handles.len()) {
-                    take(&mut self.shard(number), &sorted[..n], counts.map(|_| &sorted_counts[..n]));
+                    let counts = counts.map(|_| &sorted_counts[..n]);
+                    self.write(number, |writer| take(writer, &sorted[..n], counts));
                     n = 0;
                 }
             }
@@ -229,13 +254,13 @@ impl Meter {
     /// A request arrives: its handle, or -1 where it was refused.
     #[inline]
     pub fn arrive(&self, t: i64, prompt_tokens: i64, cached_tokens: i64, class: u32) -> i64 {
-        self.shard(self.own()).arrive(t, prompt_tokens, cached_tokens, class as usize)
+        self.write(self.own(), |writer| writer.arrive(t, prompt_tokens, cached_tokens, class as usize))
     }
 
     /// A request arrives with the id of another: true if that is not in flight (any more); else it is refused.
     pub fn arrive_again(&self, t: i64, handle: i64) -> bool {
         match self.shards.get(shard_of(handle)) {
-            Some(_) => self.shard(shard_of(handle)).arrive_again(t, handle),
+            Some(_) => self.write(shard_of(handle), |writer| writer.arrive_again(t, handle)),
             None => true,
         }
     }
@@ -243,22 +268,22 @@ impl Meter {
     /// Whether the request of a handle is in flight.
     #[must_use]
     pub fn is_in_flight(&self, handle: i64) -> bool {
-        shard_of(handle) < self.shards.len() && self.shard(shard_of(handle)).is_in_flight(handle)
+        shard_of(handle) < self.shards.len() && self.write(shard_of(handle), |writer| writer.is_in_flight(handle))
     }
 
     /// A step of the engine: tokens of these requests became visible at `t`, one each where there are no counts.
     #[inline]
     pub fn step(&self, t: i64, handles: &[i64], counts: Option<&[i64]>) {
         if self.shards.len() == 1 {
-            self.shard(0).step(t, handles, counts, Some(handles.len()));
+            self.write(0, |writer| writer.step(t, handles, counts, Some(handles.len())));
             return;
         }
         let mut accepted = 0;
-        self.each_shard(handles, counts, |shard, handles, counts| {
-            accepted += shard.step(t, handles, counts, None);
+        self.each_shard(handles, counts, |writer, handles, counts| {
+            accepted += writer.step(t, handles, counts, None);
         });
         if accepted > 0 {
-            self.shard(self.own()).batch_of(t, handles.len());
+            self.write(self.own(), |writer| writer.batch_of(t, handles.len()));
         }
     }
 
@@ -283,44 +308,38 @@ impl Meter {
     }
 
     fn events(&self, t: i64, handles: &[i64], event: Event) {
-        self.each_shard(handles, None, |shard, handles, _| shard.events(t, handles, event));
+        self.each_shard(handles, None, |writer, handles, _| writer.events(t, handles, event));
     }
 
     /// Requests ended.
     pub fn end(&self, t: i64, handles: &[i64], status: Status, degraded: bool) {
-        self.each_shard(handles, None, |shard, handles, _| shard.end(t, handles, status, degraded));
+        self.each_shard(handles, None, |writer, handles, _| writer.end(t, handles, status, degraded));
     }
 
     /// Records durations in nanoseconds that were measured elsewhere; `values` hands them over one by one. Without a
     /// time they count at the newest.
-    pub fn observe(
-        &self,
-        t: Option<i64>,
-        metric: Metric,
-        class: u32,
-        values: &mut dyn FnMut(&mut dyn FnMut(std::result::Result<i64, Rejection>)),
-    ) {
-        self.shard(self.own()).observe(t, metric, class as usize, values);
+    pub fn observe(&self, t: Option<i64>, metric: Metric, class: u32, values: Values<'_>) {
+        self.write(self.own(), |writer| writer.observe(t, metric, class as usize, values));
     }
 
     /// Sets gauges, in the order of [`Gauge::ALL`]; what is not given holds on.
     pub fn gauge(&self, t: i64, values: [Option<i64>; 5]) {
-        self.shard(0).gauge(t, values);
+        self.write(0, |writer| writer.gauge(t, values));
     }
 
     /// Adds increments, in the order of [`Added::ALL`].
     pub fn add(&self, t: i64, values: [Option<Increment>; 7]) {
-        self.shard(self.own()).add(t, values);
+        self.write(self.own(), |writer| writer.add(t, values));
     }
 
     /// Counts something by name.
     pub fn count(&self, t: i64, name: Named, n: i64, class: u32) {
-        self.shard(self.own()).count(t, name, n, class as usize);
+        self.write(self.own(), |writer| writer.count(t, name, n, class as usize));
     }
 
     /// The engine is ready to serve.
     pub fn ready(&self, t: i64) {
-        self.shard(0).ready(t);
+        self.write(0, |writer| writer.ready(t));
     }
 }
 

@@ -140,7 +140,7 @@ impl Increment {
             Self::Int(int) => u64::try_from(int).ok(),
             Self::Float(float) => {
                 // 2^63 as a double: the least that does not fit.
-                let fits = float >= 0.0 && float < 9_223_372_036_854_775_808.0;
+                let fits = (0.0..9_223_372_036_854_775_808.0).contains(&float);
                 fits.then(|| float.round_ties_even() as u64)
             }
         }

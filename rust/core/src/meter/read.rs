@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
+use super::atomic::Ordering::Relaxed;
 use super::cells::{Cells, Chain};
 use super::figures::parts;
 use super::flight::{class_of, packed};
@@ -16,6 +16,7 @@ use super::layout::{
     BURN_SECONDS, CELL_HEAD, Cell, GAUGE, GAUGES, Kind, Layout, RING, counter, header as head, pane, place, state,
 };
 use super::memory::{Memory, Words};
+use super::sequence;
 use super::settings::{Origin, Settings};
 use super::snapshot::{AddedFigure, BurnWindow, ClassReading, GaugeFigure, Scope, Snapshot, WindowInfo, earlier};
 use crate::bounds::PANES;
@@ -23,11 +24,6 @@ use crate::error::Result;
 use crate::request::{Metric, Status};
 use crate::sketch::{Mapping, Sketch};
 use crate::tally;
-
-/// How often a cell is read again because a call was under way.
-const PATIENCE: u32 = 6;
-/// How often it is read again because panes were being closed, before a writer that died doing so is assumed.
-const ENDURANCE: u32 = 2000;
 
 /// A reader of a block: cheap to clone, usable from any thread.
 #[derive(Clone)]
@@ -94,7 +90,7 @@ impl Gathered {
         let theirs = words.part(first + span.start, span.len()).0;
         self.widen(&span);
         for (mine, theirs) in self.counts[span].iter_mut().zip(theirs) {
-            *mine = mine.wrapping_add(theirs.load(Ordering::Relaxed));
+            *mine = mine.wrapping_add(theirs.load(Relaxed));
         }
         if !counters {
             self.sum = self.sum.wrapping_add(words.wide(at));
@@ -140,12 +136,7 @@ impl Reader {
         Ok(Self::new(memory, Arc::new(layout), Arc::new(settings), origin))
     }
 
-    pub(super) fn new(
-        memory: Arc<dyn Memory>,
-        layout: Arc<Layout>,
-        settings: Arc<Settings>,
-        origin: Origin,
-    ) -> Self {
+    pub(super) fn new(memory: Arc<dyn Memory>, layout: Arc<Layout>, settings: Arc<Settings>, origin: Origin) -> Self {
         let panes_ns = settings.windows_ns.iter().map(|width| width / PANES).collect();
         let tally_settings = Arc::new(tally::Settings {
             scale: settings.scale,
@@ -194,7 +185,7 @@ impl Reader {
     pub fn snapshot(&self, now: Option<i64>) -> Snapshot {
         let now = now.or_else(|| self.newest());
         let block = Words(self.memory.words());
-        let known = (block.get(head::CLASSES) as usize).min(self.layout.max_classes - 1);
+        let known = (block.published(head::CLASSES) as usize).min(self.layout.max_classes - 1);
         let mut numbers: Vec<usize> = (0..known).collect();
         numbers.push(self.layout.max_classes - 1);
         let scopes = self.layout.windows + 1;
@@ -266,31 +257,12 @@ impl Reader {
         }
     }
 
-    /// Reads something of a shard until no pane was closed meanwhile, and if possible between two calls.
+    /// Reads something of a shard whose parts belong together.
     fn settled<T>(cells: Cells<'_>, mut read: impl FnMut() -> T) -> T {
-        let words = cells.words;
-        let mut calls_left = PATIENCE;
-        for attempt in 0.. {
-            let (turns, calls) = (words.get(state::TURNS), words.get(state::CALLS));
-            fence(Ordering::Acquire);
-            let found = read();
-            fence(Ordering::Acquire);
-            let turned = turns % 2 == 1 || words.get(state::TURNS) != turns;
-            let called = calls % 2 == 1 || words.get(state::CALLS) != calls;
-            if turned && attempt < ENDURANCE {
-                // A writer that was put to sleep while it closed panes needs time, not attempts.
-                if attempt > 64 {
-                    std::thread::yield_now();
-                }
-                continue;
-            }
-            if called && calls_left > 0 && !turned {
-                calls_left -= 1;
-                continue;
-            }
-            return found;
+        match (cells.words.0.get(state::TURNS), cells.words.0.get(state::CALLS)) {
+            (Some(turns), Some(calls)) => sequence::settled(turns, calls, read),
+            _ => read(),
         }
-        read()
     }
 
     /// What of a shard's rings counts at `now`.
@@ -473,7 +445,8 @@ impl Reader {
                     for number in oldest.max(newest - PANES)..=pane(now, pane_ns).min(newest) {
                         add(self.layout.gauge(window, place(number), gauge));
                     }
-                    held_for = if held_for == 0 { 0 } else { parts(since, now, pane_ns, oldest).map(|(_, ns)| ns).sum() };
+                    held_for =
+                        if held_for == 0 { 0 } else { parts(since, now, pane_ns, oldest).map(|(_, ns)| ns).sum() };
                 } else {
                     add(state::GAUGES + GAUGE * gauge);
                 }
@@ -482,8 +455,7 @@ impl Reader {
                 if held_for > 0 {
                     high = high.max(value as u64 + 1);
                 }
-                // A window that ends before the value was set has none of it.
-                (high > 0).then(|| GaugeFigure { max: high as i64 - 1, ..figure })
+                Some(GaugeFigure { max: high.saturating_sub(1) as i64, ..figure })
             })
         };
         Self::settled(cells, || std::iter::once(None).chain((0..self.layout.windows).map(Some)).map(scope).collect())

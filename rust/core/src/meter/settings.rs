@@ -72,8 +72,9 @@ impl Settings {
             let expected = format_args!("at most {}", bounds::MAX_WINDOWS);
             return Err(Error::value("number of windows", expected, self.windows_ns.len()));
         }
-        if let Some(pair) = self.windows_ns.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::value("windows", "different from each other", format_args!("{} ns twice", pair[0])));
+        let pairs = self.windows_ns.iter().zip(self.windows_ns.iter().skip(1));
+        if let Some((twice, _)) = pairs.into_iter().find(|(narrow, wide)| narrow == wide) {
+            return Err(Error::value("windows", "different from each other", format_args!("{twice} ns twice")));
         }
         if self.slos.len() > bounds::MAX_SLOS {
             let expected = format_args!("at most {}", bounds::MAX_SLOS);
@@ -87,6 +88,12 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// Gaps from here on are looked at closely: a request may be lost, or a limit of an SLO set reached.
+    pub(super) fn close_look_ns(&self) -> u64 {
+        let limits = self.slos.iter().filter_map(|set| set.slo.itl_ns);
+        limits.chain([self.ttl_ns.saturating_add(1)]).min().unwrap_or(0) as u64
     }
 
     /// The width of the panes after which silent requests are looked for: those of the longest window.

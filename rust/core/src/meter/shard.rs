@@ -3,12 +3,9 @@
 //! A shard has one writer at a time (`&mut self`). Nothing here allocates, waits, reads a clock or can panic on what
 //! it is given.
 
-use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
-
 use super::cells::{Cells, Placing, Sample};
-use super::layout::{BURN_SECONDS, GAUGE, GAUGES, Layout, RING, header, pane, place, state};
-use super::memory::{Memory, Words};
+use super::layout::{BURN_SECONDS, GAUGE, GAUGES, Layout, RING, burn_pane_ns, header, pane, place, state};
+use super::memory::Words;
 use super::names::Refused;
 use super::settings::Settings;
 use super::step::Scratch;
@@ -19,72 +16,69 @@ use crate::window::Horizon;
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The writer of a shard.
+/// What the writer of a shard keeps for itself.
 pub(super) struct Shard {
-    pub(super) memory: Arc<dyn Memory>,
-    pub(super) number: usize,
-    pub(super) layout: Arc<Layout>,
-    pub(super) settings: Arc<Settings>,
-    pub(super) panes_ns: Vec<i64>,
     pub(super) horizon: Horizon,
     /// The time at which the rings stand.
     pub(super) stand: Option<i64>,
-    /// Before this the finest open pane has not begun, and from the other on something must be closed.
+    /// The finest open pane begins here, and from the other on something must be closed.
     pub(super) open_from: i64,
     turn_at: i64,
+    /// Of each ring behind burn rates: where the open pane begins, and its words.
+    pub(super) burn_open: [(i64, usize); BURN_SECONDS.len()],
     /// The pane of the last sweep.
     pub(super) swept: Option<i64>,
     pub(super) free: u32,
     pub(super) slots_used: u32,
     /// The time of the step before.
     pub(super) last_step: i64,
-    /// Gaps from here on are looked at closely: a request may be lost, or a limit of an SLO set reached.
-    pub(super) close_look_ns: u64,
-    pub(super) scratch: Box<Scratch>,
+    pub(super) scratch: Scratch,
 }
 
 impl Shard {
-    pub(super) fn new(memory: Arc<dyn Memory>, number: usize, layout: Arc<Layout>, settings: Arc<Settings>) -> Self {
-        let limits = settings.slos.iter().filter_map(|set| set.slo.itl_ns);
-        let close_look_ns = limits.chain([settings.ttl_ns.saturating_add(1)]).min().unwrap_or(0) as u64;
+    pub(super) fn new() -> Self {
         Self {
-            panes_ns: settings.windows_ns.iter().map(|width| width / PANES).collect(),
             horizon: Horizon::default(),
             stand: None,
             open_from: i64::MIN,
             turn_at: i64::MIN,
+            burn_open: [(i64::MAX, 0); BURN_SECONDS.len()],
             swept: None,
             free: NONE,
             slots_used: 0,
             last_step: i64::MIN,
-            close_look_ns,
-            scratch: Box::new(Scratch::new(layout.max_classes)),
-            memory,
-            number,
-            layout,
-            settings,
+            scratch: Scratch::new(),
         }
     }
+}
 
-    /// The shard's words.
-    #[inline(always)]
-    pub(super) fn words(&self) -> Words<'_> {
-        Words(self.memory.words()).part(self.layout.shard(self.number), self.layout.shard_words)
-    }
+/// The writer of a shard, for one call.
+pub(super) struct Writer<'a> {
+    /// The whole block.
+    pub(super) block: Words<'a>,
+    /// The shard's part of it.
+    pub(super) words: Words<'a>,
+    pub(super) number: usize,
+    pub(super) layout: &'a Layout,
+    pub(super) settings: &'a Settings,
+    pub(super) panes_ns: &'a [i64],
+    pub(super) shard: &'a mut Shard,
+}
 
+impl<'a> Writer<'a> {
     #[inline(always)]
-    pub(super) fn cells(&self) -> Cells<'_> {
+    pub(super) fn cells(&self) -> Cells<'a> {
         Cells {
-            words: self.words(),
-            layout: &self.layout,
+            words: self.words,
+            layout: self.layout,
             mapping: Mapping::of(self.settings.scale),
-            panes_ns: &self.panes_ns,
+            panes_ns: self.panes_ns,
         }
     }
 
     /// The classes in use.
     pub(super) fn classes(&self) -> impl Iterator<Item = usize> + use<> {
-        let known = Words(self.memory.words()).get(header::CLASSES) as usize;
+        let known = self.block.get(header::CLASSES) as usize;
         let other = self.layout.max_classes - 1;
         (0..known.min(other)).chain([other])
     }
@@ -92,32 +86,30 @@ impl Shard {
     /// The SLO sets that judge a class, as bits.
     #[inline]
     pub(super) fn judges(&self, class: usize) -> u64 {
-        if self.layout.slos == 0 { 0 } else { Words(self.memory.words()).get(Layout::class(class)) }
+        if self.layout.slos == 0 { 0 } else { self.block.get(Layout::class(class)) }
     }
 
     /// Says that a call is under way.
     #[inline]
     pub(super) fn enter(&self) {
-        self.words().add(state::CALLS, 1);
-        fence(Ordering::Release);
+        self.words.begin(state::CALLS);
     }
 
     /// Says that it is over.
     #[inline]
     pub(super) fn leave(&self) {
-        let words = self.words();
-        if let Some(newest) = self.horizon.newest() {
+        let words = self.words;
+        if let Some(newest) = self.shard.horizon.newest() {
             words.set_time(state::NEWEST, newest);
         }
-        fence(Ordering::Release);
-        words.add(state::CALLS, 1);
+        words.end(state::CALLS);
     }
 
     /// Begins a call at a time: false, and all its events are counted, where the time lies too far ahead.
     #[inline]
     pub(super) fn begin(&mut self, t: i64, events: usize) -> bool {
         self.enter();
-        let admitted = self.horizon.admits(t);
+        let admitted = self.shard.horizon.admits(t);
         if !admitted {
             self.refuse(Refused::Future, events as u64);
         }
@@ -130,52 +122,56 @@ impl Shard {
 
     #[cold]
     pub(super) fn refuse(&self, reason: Refused, n: u64) {
-        self.words().add(state::REFUSED + reason as usize, n);
+        self.words.add(state::REFUSED + reason as usize, n);
     }
 
     /// An event of this time will be accepted: the newest time and the rings move on first.
     #[inline]
     pub(super) fn accept(&mut self, t: i64) {
-        self.horizon.accept(t);
+        self.shard.horizon.accept(t);
         self.advance();
     }
 
     /// Whether a time lies ahead of where the rings stand.
     #[inline]
     pub(super) fn is_ahead(&self, t: i64) -> bool {
-        self.stand.is_none_or(|stand| t > stand)
+        self.shard.stand.is_none_or(|stand| t > stand)
     }
 
     /// Moves the rings to the newest time.
     #[inline]
     fn advance(&mut self) {
-        if let Some(newest) = self.horizon.newest()
+        if let Some(newest) = self.shard.horizon.newest()
             && self.is_ahead(newest)
         {
-            let old = self.stand.replace(newest);
-            if newest >= self.turn_at {
+            let old = self.shard.stand.replace(newest);
+            if newest >= self.shard.turn_at {
                 self.turn(old, newest);
             }
-            self.words().set_time(state::STAND, newest);
+            self.words.set_time(state::STAND, newest);
         }
     }
 
     /// Closes the panes that are over, and forgets those that leave their rings.
     #[cold]
     fn turn(&mut self, old: Option<i64>, newest: i64) {
-        let burn_pane_ns = BURN_SECONDS[0] * 1_000_000_000 / PANES;
+        let first_burn_pane_ns = burn_pane_ns(0);
         let end = |pane_ns: i64| pane(newest, pane_ns).saturating_add(1).saturating_mul(pane_ns);
         let finest = self.panes_ns.first().copied();
-        self.open_from = finest.map_or(i64::MIN, |pane_ns| pane(newest, pane_ns) * pane_ns);
-        self.turn_at = end(finest.unwrap_or(burn_pane_ns)).min(end(burn_pane_ns)).min(end(self.settings.sweep_ns()));
+        self.shard.open_from = finest.map_or(i64::MIN, |pane_ns| pane(newest, pane_ns) * pane_ns);
+        self.shard.turn_at =
+            end(finest.unwrap_or(first_burn_pane_ns)).min(end(first_burn_pane_ns)).min(end(self.settings.sweep_ns()));
+        for ring in 0..BURN_SECONDS.len() {
+            let number = pane(newest, burn_pane_ns(ring));
+            self.shard.burn_open[ring] = (number * burn_pane_ns(ring), self.layout.burn(ring, place(number)));
+        }
         let Some(old) = old else { return };
-        let words = self.words();
-        words.add(state::TURNS, 1);
-        fence(Ordering::Release);
+        let words = self.words;
+        words.begin(state::TURNS);
         self.turn_windows(old, newest);
         if self.settings.burn {
-            for (ring, seconds) in BURN_SECONDS.into_iter().enumerate() {
-                let pane_ns = seconds * 1_000_000_000 / PANES;
+            for ring in 0..BURN_SECONDS.len() {
+                let pane_ns = burn_pane_ns(ring);
                 for entered in entered(pane(old, pane_ns), pane(newest, pane_ns)) {
                     let start = self.layout.burn(ring, place(entered));
                     (0..self.layout.burn_words).for_each(|word| words.set(start + word, 0));
@@ -184,11 +180,10 @@ impl Shard {
         }
         // The rings stand at the new time within the turn: a reader takes both or neither.
         words.set_time(state::STAND, newest);
-        fence(Ordering::Release);
-        words.add(state::TURNS, 1);
+        words.end(state::TURNS);
         let sweep_pane = pane(newest, self.settings.sweep_ns());
         if sweep_pane != pane(old, self.settings.sweep_ns()) {
-            self.swept = Some(sweep_pane);
+            self.shard.swept = Some(sweep_pane);
             self.sweep(newest);
         }
     }
@@ -219,12 +214,12 @@ impl Shard {
     /// Where what happens at a time is counted.
     #[inline(always)]
     pub(super) fn placing(&self, t: i64) -> Placing {
-        if t >= self.open_from { Placing { level: 0, t } } else { self.placing_late(t) }
+        if t >= self.shard.open_from { Placing { level: 0, t } } else { self.placing_late(t) }
     }
 
     #[cold]
     fn placing_late(&self, t: i64) -> Placing {
-        let stand = self.stand.unwrap_or(t);
+        let stand = self.shard.stand.unwrap_or(t);
         let open = self.panes_ns.iter().position(|&pane_ns| pane(t, pane_ns) == pane(stand, pane_ns));
         Placing { level: open.unwrap_or(self.layout.windows), t }
     }
@@ -232,7 +227,7 @@ impl Shard {
     /// Notes `n` accepted events of a time.
     #[inline]
     pub(super) fn note(&self, placing: Placing, n: u64) {
-        let words = self.words();
+        let words = self.words;
         let first = words.get(state::FIRST_EVENT);
         if first == 0 || placing.t as u64 + 1 < first {
             words.set_time(state::FIRST_EVENT, placing.t);
@@ -244,17 +239,17 @@ impl Shard {
 
     #[cold]
     fn note_late(&self, placing: Placing, n: u64) {
-        let stand = self.stand.unwrap_or(placing.t);
+        let stand = self.shard.stand.unwrap_or(placing.t);
         for (window, &pane_ns) in self.panes_ns.iter().enumerate() {
             if pane(placing.t, pane_ns) < pane(stand, pane_ns) - PANES {
-                self.words().add(state::LATE + window, n);
+                self.words.add(state::LATE + window, n);
             }
         }
     }
 
     #[inline]
     pub(super) fn earliest(&self, at: usize, t: i64) {
-        let words = self.words();
+        let words = self.words;
         if words.time(at).is_none_or(|first| t < first) {
             words.set_time(at, t);
         }

@@ -296,8 +296,10 @@ impl GaugeFigure {
         let covered_ns = self.covered_ns.max(other.covered_ns);
         let stretched = |figure: Self| match u128::from(figure.covered_ns) {
             0 => 0,
-            covered => figure.integral / covered * u128::from(covered_ns)
-                + figure.integral % covered * u128::from(covered_ns) / covered,
+            covered => {
+                figure.integral / covered * u128::from(covered_ns)
+                    + figure.integral % covered * u128::from(covered_ns) / covered
+            }
         };
         Self {
             last: self.last.saturating_add(other.last),

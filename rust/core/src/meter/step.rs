@@ -4,13 +4,14 @@
 //! two steps, as most others have: those are counted by class, and recorded once a class. Whoever is not so plain
 //! (a first token, an end of patience, a gap that needs a close look) is put aside and taken as a single event.
 
-use std::sync::atomic::Ordering::Relaxed;
-
-use super::cells::{Placing, Sample};
-use super::flight::{class_of, identity, identity_mask};
+use super::atomic::{AtomicU64, Ordering::Relaxed};
+use super::cells::{Cells, Placing, Sample};
+use super::flight::{PLACE_BITS, class_of, identity, identity_mask};
 use super::layout::{CELL_HEAD, SLOT, counter, state};
-use super::shard::Shard;
+use super::shard::Writer;
+use crate::bounds::{EMISSION_TOKENS, METER_CLASSES};
 use crate::request::{Event, Metric, flag};
+use crate::sketch::ItlRule;
 
 /// Handles that are gone through at a time.
 const BLOCK: usize = 256;
@@ -21,37 +22,154 @@ const PLAIN: u8 = flag::ACTIVE | flag::EMITTED;
 const PLAIN_MASK: u64 = identity_mask(flag::ACTIVE | flag::EMITTED | flag::APART);
 /// Counts of a class are spread over so many words, so that one increment need not wait for the one before.
 const LANES: usize = 4;
+/// Classes at most: a class's number is cut to it, so that no bound need be looked at.
+const CLASSES: usize = METER_CLASSES.max as usize;
+/// Longer gaps are recorded one by one: the sum of the shorter ones of a step fits a word.
+const OWN_LIMIT_NS: u64 = 1 << 39;
+/// From so many slots on they do not stay in the cache, and are asked for ahead.
+const FAR_SLOTS: usize = 1 << 15;
+
+type Slots<'a> = &'a [[AtomicU64; SLOT]];
 
 /// Room to work in, made once.
 pub(super) struct Scratch {
     /// By class: requests that share the step's gap.
-    shared: Box<[[u32; LANES]]>,
-    /// By class: tokens, sum and extremes of the other gaps.
-    own: Box<[Own]>,
-    aside: [u16; BLOCK],
+    shared: Box<[[u32; LANES]; CLASSES]>,
+    /// By class: what other gaps come to.
+    own: Box<[Own; CLASSES]>,
+    /// Places in the block of those that are not done yet.
+    rest: [u16; BLOCK],
 }
 
 #[derive(Clone, Copy)]
 struct Own {
     tokens: u64,
     sum: u64,
+    /// As a cell's head keeps them.
     low: u64,
     high: u64,
 }
 
-const EMPTY: Own = Own { tokens: 0, sum: 0, low: u64::MAX, high: 0 };
+const EMPTY: Own = Own { tokens: 0, sum: 0, low: 0, high: 0 };
 
 impl Scratch {
-    pub(super) fn new(classes: usize) -> Self {
-        let classes = classes.next_power_of_two();
-        Self { shared: vec![[0; LANES]; classes].into(), own: vec![EMPTY; classes].into(), aside: [0; BLOCK] }
+    pub(super) fn new() -> Self {
+        Self { shared: boxed([0; LANES]), own: boxed(EMPTY), rest: [0; BLOCK] }
     }
 }
 
-/// Gaps above this are recorded one by one: the sum of the smaller ones of a step fits a word.
-const OWN_LIMIT_NS: u64 = 1 << 39;
+/// An array for every class, made where it is to stay.
+fn boxed<T: Clone>(empty: T) -> Box<[T; CLASSES]> {
+    let made = vec![empty; CLASSES].into_boxed_slice().try_into();
+    made.unwrap_or_else(|_| unreachable!("has just that length"))
+}
 
-impl Shard {
+/// A step, as its blocks see it.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    t: i64,
+    /// The time of the step before; -1 where its gap is not to be shared.
+    before: i64,
+    slots: Slots<'a>,
+    shard_bits: u64,
+}
+
+impl<'a> Step<'a> {
+    #[inline(always)]
+    fn slot(self, handle: i64) -> Option<&'a [AtomicU64; SLOT]> {
+        self.slots.get((u64::from(handle as u32) ^ self.shard_bits) as usize)
+    }
+}
+
+/// Takes the requests whose last token came with the step before; the others' places are written to `rest`, and how
+/// many they are is returned.
+#[inline(never)]
+fn take_shared<const COUNTED: bool>(
+    step: Step<'_>,
+    handles: &[i64],
+    counts: &[i64],
+    shared: &mut [[u32; LANES]; CLASSES],
+    rest: &mut [u16; BLOCK],
+) -> usize {
+    let mut left = 0;
+    for (at, &handle) in handles.iter().enumerate() {
+        let done = step.slot(handle).is_some_and(|[identity_word, last, tokens, safe_until]| {
+            let word = identity_word.load(Relaxed);
+            let differs = (word ^ identity(handle, PLAIN)) & PLAIN_MASK | last.load(Relaxed) ^ step.before as u64;
+            let one = !COUNTED || counts.get(at) == Some(&1);
+            if differs != 0 || step.t > safe_until.load(Relaxed) as i64 || !one {
+                return false;
+            }
+            last.store(step.t as u64, Relaxed);
+            tokens.store(tokens.load(Relaxed).wrapping_add(1), Relaxed);
+            shared[class_of(word) % CLASSES][at % LANES] += 1;
+            true
+        });
+        rest[left % BLOCK] = at as u16;
+        left += usize::from(!done);
+    }
+    left
+}
+
+/// Takes those of the rest whose gap is their own; the others stay in `rest`, and how many they are is returned.
+#[inline(never)]
+fn take_own<const COUNTED: bool>(
+    step: Step<'_>,
+    (handles, counts): (&[i64], &[i64]),
+    (cells, limit, rule): (Cells<'_>, u64, ItlRule),
+    own: &mut [Own; CLASSES],
+    rest: &mut [u16; BLOCK],
+    left: usize,
+) -> usize {
+    let mut still_left = 0;
+    let buckets = cells.layout.level(0) + CELL_HEAD;
+    for place in 0..left.min(BLOCK) {
+        let at = rest[place];
+        let handle = handles.get(usize::from(at)).copied().unwrap_or(-1);
+        let k = if COUNTED { counts.get(usize::from(at)).copied().unwrap_or(0) } else { 1 };
+        let done = step.slot(handle).is_some_and(|[identity_word, last, tokens, safe_until]| {
+            let word = identity_word.load(Relaxed);
+            let gap = step.t.wrapping_sub(last.load(Relaxed) as i64) as u64;
+            if (word ^ identity(handle, PLAIN)) & PLAIN_MASK != 0
+                || gap >= limit
+                || step.t > safe_until.load(Relaxed) as i64
+                || COUNTED && !(1..=FEW).contains(&k)
+            {
+                return false;
+            }
+            last.store(step.t as u64, Relaxed);
+            tokens.store(tokens.load(Relaxed).wrapping_add(k as u64), Relaxed);
+            let class = class_of(word) % CLASSES;
+            let own = &mut own[class];
+            own.tokens += k as u64;
+            own.sum += gap;
+            let cell = buckets + cells.layout.sketch(class, Metric::Itl as usize).offset;
+            let mut sample = |value: i64, n: u64| {
+                own.low = own.low.max(i64::MAX as u64 - value as u64);
+                own.high = own.high.max(value as u64 + 1);
+                cells.words.add(cell + cells.mapping.slot(value), n);
+            };
+            if COUNTED {
+                rule.samples(gap as i64, k as u64, |value, n, _| sample(value, n));
+            } else {
+                sample(gap as i64, 1);
+            }
+            true
+        });
+        rest[still_left % BLOCK] = at;
+        still_left += usize::from(!done);
+    }
+    still_left
+}
+
+/// Asks for the slots of a block, so that they come while others are worked on.
+#[inline(never)]
+fn ask_ahead(step: Step<'_>, handles: &[i64]) {
+    let words = handles.iter().filter_map(|&handle| step.slot(handle));
+    std::hint::black_box(words.fold(0, |all, slot| all ^ slot[0].load(Relaxed)));
+}
+
+impl Writer<'_> {
     /// Takes a step: tokens of each of these requests (one each, where there are no counts). Returns how many were
     /// accepted.
     #[inline]
@@ -77,7 +195,7 @@ impl Shard {
         }
         if accepted > 0 {
             self.settle(placing);
-            self.last_step = t;
+            self.shard.last_step = t;
             if let Some(size) = size {
                 self.batch(placing, size);
             }
@@ -98,81 +216,45 @@ impl Shard {
 
     #[inline]
     fn emits(&self, handle: i64, t: i64, k: i64) -> bool {
-        crate::bounds::EMISSION_TOKENS.contains(k) && self.moves_on(handle, t, Event::Tokens(1))
+        EMISSION_TOKENS.contains(k) && self.moves_on(handle, t, Event::Tokens(1))
     }
 
-    /// Takes up to [`BLOCK`] requests' tokens.
+    /// Takes up to [`BLOCK`] requests' tokens; how many were accepted.
     #[inline(always)]
     fn block<const COUNTED: bool>(&mut self, placing: Placing, handles: &[i64], counts: &[i64]) -> u64 {
         let t = placing.t;
-        let shared_gap = t.wrapping_sub(self.last_step) as u64;
-        let own_limit = self.close_look_ns.min(OWN_LIMIT_NS);
-        // A last event that no request has stands for "no gap is shared".
-        let shares = shared_gap < own_limit && self.last_step >= 0;
-        let last_step = if shares { self.last_step } else { -1 };
-        let rule = self.settings.itl_rule;
-        let mut asides = 0;
-        {
-            let cells = super::cells::Cells {
-                words: super::memory::Words(self.memory.words())
-                    .part(self.layout.shard(self.number), self.layout.shard_words),
-                layout: &self.layout,
-                mapping: crate::sketch::Mapping::of(self.settings.scale),
-                panes_ns: &self.panes_ns,
-            };
-            let slots = cells.words.part(self.layout.slots, self.slots_used as usize * SLOT).0.as_chunks::<SLOT>().0;
-            let shard_bits = (self.number as u64) << 24;
-            let Scratch { shared, own, aside } = &mut *self.scratch;
-            let class_mask = shared.len() - 1;
-            let own = &mut own[..shared.len()];
-            let base = self.layout.level(placing.level);
-            for (at, &handle) in handles.iter().enumerate() {
-                let k = if COUNTED { counts.get(at).copied().unwrap_or(0) } else { 1 };
-                let slot = slots.get((handle as u64 as u32 as u64 ^ shard_bits) as usize);
-                let taken = slot.is_some_and(|[identity_word, last, tokens, safe_until]| {
-                    let identity_word = identity_word.load(Relaxed);
-                    let last_event = last.load(Relaxed) as i64;
-                    let gap = t.wrapping_sub(last_event) as u64;
-                    let plain = (identity_word ^ identity(handle, PLAIN)) & PLAIN_MASK == 0
-                        && t <= safe_until.load(Relaxed) as i64
-                        && gap < own_limit
-                        && placing.level == 0
-                        && (!COUNTED || (1..=FEW).contains(&k));
-                    if !plain {
-                        return false;
-                    }
-                    last.store(t as u64, Relaxed);
-                    tokens.store(tokens.load(Relaxed).wrapping_add(k as u64), Relaxed);
-                    let class = class_of(identity_word) & class_mask;
-                    if k == 1 && last_event == last_step {
-                        shared[class][at % LANES] += 1;
-                        return true;
-                    }
-                    let own = &mut own[class];
-                    own.tokens += k as u64;
-                    let cell = base + cells.layout.sketch(class, Metric::Itl as usize).offset;
-                    rule.samples(gap as i64, k as u64, |value, n, sum| {
-                        own.sum += sum as u64;
-                        own.low = own.low.min(value as u64);
-                        own.high = own.high.max(value as u64 + 1);
-                        cells.words.add(cell + CELL_HEAD + cells.mapping.slot(value), n);
-                    });
-                    true
-                });
-                if !taken {
-                    if let Some(place) = aside.get_mut(asides) {
-                        *place = at as u16;
-                    }
-                    asides += 1;
-                }
-            }
+        let limit = self.settings.close_look_ns().min(OWN_LIMIT_NS);
+        let last_step = self.shard.last_step;
+        let shares = last_step >= 0 && (t.wrapping_sub(last_step) as u64) < limit;
+        let slots = self.words.part(self.layout.slots, self.shard.slots_used as usize * SLOT);
+        let step = Step {
+            t,
+            before: if shares { last_step } else { -1 },
+            slots: slots.0.as_chunks().0,
+            shard_bits: (self.number as u64) << PLACE_BITS,
+        };
+        if self.shard.slots_used as usize >= FAR_SLOTS {
+            ask_ahead(step, handles);
         }
-        let mut accepted = (handles.len() - asides) as u64;
+        let cells = self.cells();
+        let Scratch { shared, own, rest } = &mut self.shard.scratch;
+        let mut left = handles.len();
+        if placing.level == 0 {
+            left = take_shared::<COUNTED>(step, handles, counts, shared, rest);
+            if left > 0 {
+                let by = (cells, limit, self.settings.itl_rule);
+                left = take_own::<COUNTED>(step, (handles, counts), by, own, rest, left);
+            }
+        } else {
+            // Late tokens are taken one by one.
+            rest.iter_mut().zip(0..).for_each(|(place, at)| *place = at);
+        }
+        let mut accepted = (handles.len() - left) as u64;
         if accepted > 0 {
             self.note(placing, accepted);
         }
-        for place in 0..asides {
-            let at = usize::from(self.scratch.aside.get(place).copied().unwrap_or(0));
+        for place in 0..left.min(BLOCK) {
+            let at = usize::from(self.shard.scratch.rest[place]);
             let k = if COUNTED { counts.get(at).copied().unwrap_or(0) } else { 1 };
             let Some(&handle) = handles.get(at) else { break };
             accepted += u64::from(self.take_tokens(handle, t, k));
@@ -188,32 +270,42 @@ impl Shard {
     /// Records what the blocks of a step have counted by class.
     #[inline(always)]
     fn settle(&mut self, placing: Placing) {
-        let gap = placing.t.wrapping_sub(self.last_step);
-        let mut any = false;
+        if placing.level > 0 {
+            return;
+        }
+        let gap = placing.t.wrapping_sub(self.shard.last_step);
+        let cells = self.cells();
+        // Only where a gap is shared has it a slot.
+        let slot = cells.mapping.slot(gap.max(0));
+        let mut any = 0;
         for class in self.classes() {
-            let Some(lanes) = self.scratch.shared.get_mut(class) else { continue };
-            let shared: u64 = std::mem::take(lanes).into_iter().map(u64::from).sum();
-            let own = self.scratch.own.get_mut(class).map_or(EMPTY, |own| std::mem::replace(own, EMPTY));
-            if shared + own.tokens == 0 {
+            let (Some(lanes), Some(own)) =
+                (self.shard.scratch.shared.get_mut(class), self.shard.scratch.own.get_mut(class))
+            else {
+                break;
+            };
+            let shared: u64 = lanes.iter().map(|&lane| u64::from(lane)).sum();
+            let tokens = shared + own.tokens;
+            if tokens == 0 {
                 continue;
             }
-            any = true;
-            let cells = self.cells();
+            any |= tokens;
             let cell = self.layout.sketch(class, Metric::Itl as usize);
             if shared > 0 {
-                let sum = gap as u128 * u128::from(shared);
-                cells.record(placing, cell, Sample { value: gap, n: shared, sum });
+                *lanes = [0; LANES];
+                cells.add_at(cell, slot, Sample { value: gap, n: shared, sum: gap as u128 * u128::from(shared) });
             }
             if own.tokens > 0 {
-                let head = self.layout.level(placing.level) + cell.offset;
+                let own = std::mem::replace(own, EMPTY);
+                let head = self.layout.level(0) + cell.offset;
                 cells.words.add_wide(head, u128::from(own.sum));
-                cells.words.raise(head + 2, i64::MAX as u64 - own.low);
+                cells.words.raise(head + 2, own.low);
                 cells.words.raise(head + 3, own.high);
             }
-            cells.count(placing, self.layout.counters(class), counter::OUTPUT_TOKENS, shared + own.tokens);
+            cells.words.add(self.layout.level(0) + self.layout.counters(class).offset + counter::OUTPUT_TOKENS, tokens);
         }
-        if any {
-            self.words().raise(state::LAST_EMISSION, placing.t as u64 + 1);
+        if any > 0 {
+            self.words.raise(state::LAST_EMISSION, placing.t as u64 + 1);
         }
     }
 }

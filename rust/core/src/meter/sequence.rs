@@ -1,0 +1,170 @@
+//! How a reader knows that what it read belongs together, while the writer never waits for it.
+//!
+//! A shard has two sequences. One is odd while a call is under way, the other while panes are being closed. Between
+//! two equal and even values nothing was written, or no pane was closed.
+
+use super::atomic::{AtomicU64, Ordering, fence};
+
+/// How often something is read again because a call was under way.
+const PATIENCE: u32 = 6;
+/// How often it is read again because panes were being closed, before a writer that died doing so is assumed.
+const ENDURANCE: u32 = if cfg!(loom) { 4 } else { 2000 };
+/// After so many attempts the writer is given time.
+const ATTEMPTS_AT_ONCE: u32 = 64;
+
+/// Says that writing begins.
+#[inline(always)]
+pub(super) fn begin(sequence: &AtomicU64) {
+    sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    // What is written next is not seen before this.
+    fence(Ordering::Release);
+}
+
+/// Says that writing is over.
+#[inline(always)]
+pub(super) fn end(sequence: &AtomicU64) {
+    // What was written is seen before this.
+    fence(Ordering::Release);
+    sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+/// Reads something until no pane was closed meanwhile and, if it can be had in a few attempts, between two calls.
+pub(super) fn settled<T>(turns: &AtomicU64, calls: &AtomicU64, mut read: impl FnMut() -> T) -> T {
+    let (mut patience, mut endurance) = (PATIENCE, ENDURANCE);
+    loop {
+        let before = (turns.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let found = read();
+        fence(Ordering::Acquire);
+        let after = (turns.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
+        if (before.0 % 2 == 1 || after.0 != before.0) && endurance > 0 {
+            endurance -= 1;
+            // A writer that was put to sleep needs time, not attempts.
+            if ENDURANCE - endurance > ATTEMPTS_AT_ONCE || cfg!(loom) {
+                super::atomic::yield_now();
+            }
+        } else if (before.1 % 2 == 1 || after.1 != before.1) && patience > 0 {
+            patience -= 1;
+        } else {
+            return found;
+        }
+    }
+}
+
+/// Writes the word that says that everything before it is there.
+pub(super) fn publish(word: &AtomicU64, value: u64) {
+    fence(Ordering::Release);
+    word.store(value, Ordering::Relaxed);
+}
+
+/// Reads such a word.
+pub(super) fn published(word: &AtomicU64) -> u64 {
+    let value = word.load(Ordering::Relaxed);
+    fence(Ordering::Acquire);
+    value
+}
+
+/// Models of the protocol, every interleaving of which is tried: `RUSTFLAGS="--cfg loom" cargo test`.
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    struct Shard {
+        turns: AtomicU64,
+        calls: AtomicU64,
+        /// The open pane, the closed panes, and what is older.
+        cells: [AtomicU64; 3],
+        /// The sum beside the counts.
+        sum: AtomicU64,
+    }
+
+    impl Shard {
+        fn new() -> Arc<Self> {
+            let zero = || AtomicU64::new(0);
+            Arc::new(Self { turns: zero(), calls: zero(), cells: [zero(), zero(), zero()], sum: zero() })
+        }
+
+        fn add(word: &AtomicU64, n: u64) {
+            word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        }
+
+        fn record(&self) {
+            begin(&self.calls);
+            Self::add(&self.cells[0], 1);
+            Self::add(&self.sum, 10);
+            end(&self.calls);
+        }
+
+        fn turn(&self) {
+            begin(&self.calls);
+            begin(&self.turns);
+            let n = self.cells[0].load(Ordering::Relaxed);
+            Self::add(&self.cells[1], n);
+            Self::add(&self.cells[2], n);
+            self.cells[0].store(0, Ordering::Relaxed);
+            end(&self.turns);
+            end(&self.calls);
+        }
+
+        /// The total, the window, the sum.
+        fn read(&self) -> (u64, u64, u64) {
+            settled(&self.turns, &self.calls, || {
+                let open = self.cells[0].load(Ordering::Relaxed);
+                let window = open + self.cells[1].load(Ordering::Relaxed);
+                (open + self.cells[2].load(Ordering::Relaxed), window, self.sum.load(Ordering::Relaxed))
+            })
+        }
+    }
+
+    #[test]
+    fn a_closing_pane_is_counted_once() {
+        loom::model(|| {
+            let shard = Shard::new();
+            shard.record();
+            let writer = {
+                let shard = Arc::clone(&shard);
+                thread::spawn(move || shard.turn())
+            };
+            // Before, after or in between: one observation, in the total and in the window.
+            assert_eq!(shard.read(), (1, 1, 10));
+            writer.join().unwrap();
+            assert_eq!(shard.read(), (1, 1, 10));
+        });
+    }
+
+    #[test]
+    fn a_call_is_seen_whole() {
+        loom::model(|| {
+            let shard = Shard::new();
+            let writer = {
+                let shard = Arc::clone(&shard);
+                thread::spawn(move || shard.record())
+            };
+            let (total, window, sum) = shard.read();
+            assert_eq!((window, sum), (total, 10 * total));
+            writer.join().unwrap();
+            assert_eq!(shard.read(), (1, 1, 10));
+        });
+    }
+
+    #[test]
+    fn what_is_published_is_whole() {
+        loom::model(|| {
+            let block = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+            let writer = {
+                let block = Arc::clone(&block);
+                thread::spawn(move || {
+                    block[1].store(7, Ordering::Relaxed);
+                    publish(&block[0], 42);
+                })
+            };
+            if published(&block[0]) == 42 {
+                assert_eq!(block[1].load(Ordering::Relaxed), 7);
+            }
+            writer.join().unwrap();
+        });
+    }
+}
