@@ -62,9 +62,9 @@ pub const MAX_CLASSES: usize = 256;
 /// Classes of a meter, the class `other` included.
 pub const METER_CLASSES: Range = Range { name: "max_classes", min: 2, max: 4096 };
 /// Requests that a shard of a meter may hold in flight.
-pub const METER_REQUESTS: Range = Range { name: "max_requests", min: 1, max: 1 << 24 };
+pub const METER_REQUESTS: Range = Range { name: "max_requests", min: 1, max: (1 << 24) - 1 };
 /// Parts of a meter that may be written to at the same time.
-pub const SHARDS: Range = Range { name: "shards", min: 1, max: 128 };
+pub const SHARDS: Range = Range { name: "shards", min: 1, max: 127 };
 /// SLO sets of a meter.
 pub const MAX_SLOS: usize = 32;
 /// Windows of a meter.

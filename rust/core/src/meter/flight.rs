@@ -1,44 +1,17 @@
 //! Requests in flight: their slots, their events one by one, and their ends.
 
 use super::cells::{Placing, Sample};
-use super::layout::{DEADLINE, Layout, MILESTONES, SLOT, burn_pane_ns, counter, pane, place, state};
-use super::memory::Words;
+use super::handle::{fits, freed, in_use, load, names, nearly_full, next_handle, place_of, store_hot};
+use super::layout::{DEADLINE, MILESTONES, SLOT, burn_pane_ns, counter, pane, place, state};
 use super::names::Refused;
 use super::shard::{NONE, Writer};
 use crate::bounds::{EMISSION_TOKENS, PANES, REQUEST_TOKENS};
-use crate::request::{Ending, Event, Metric, Observation, Request, Slot, Status, flag};
+use crate::request::{Ending, Event, Metric, Observation, Request, Slot, Status};
 use crate::slo::Verdict;
-
-/// Handles hold a place in the low half, with the shard's number in bits 24 to 30, and a generation in the high half.
-pub(super) const PLACE_BITS: u32 = 24;
-const PLACE: u64 = (1 << PLACE_BITS) - 1;
-const GENERATION_SHIFT: u32 = 32;
-const CLASS_SHIFT: u32 = 16;
-
-/// The shard that a handle says it belongs to; -1 says one that no meter has.
-pub(super) fn shard_of(handle: i64) -> usize {
-    (handle as u64 >> PLACE_BITS & 0xff) as usize
-}
-
-/// What the first word of a slot must be, but for the class, to be that of a handle and bear these flags.
-#[inline(always)]
-pub(super) const fn identity(handle: i64, flags: u8) -> u64 {
-    (handle as u64 & !(u32::MAX as u64)) | flags as u64
-}
-
-/// The bits of a slot's first word that identify it, and those of some flags.
-pub(super) const fn identity_mask(flags: u8) -> u64 {
-    !(u32::MAX as u64) | flags as u64
-}
-
-/// The class in a slot's first word.
-#[inline(always)]
-pub(super) const fn class_of(word: u64) -> usize {
-    (word >> CLASS_SHIFT & 0xffff) as usize
-}
 
 /// A request in flight, taken out of its slot.
 struct Taken {
+    handle: i64,
     index: usize,
     class: usize,
     request: Request,
@@ -48,13 +21,8 @@ impl Writer<'_> {
     /// The slot that a handle means, if its request is in flight.
     #[inline]
     fn index(&self, handle: i64) -> Option<usize> {
-        let index = (handle as u64 & PLACE) as usize;
-        let in_flight = handle >= 0
-            && shard_of(handle) == self.number
-            && index < self.shard.slots_used as usize
-            && (self.words.get(self.layout.slots + index * SLOT) ^ identity(handle, flag::ACTIVE))
-                & identity_mask(flag::ACTIVE)
-                == 0;
+        let index = place_of(handle);
+        let in_flight = index < self.shard.slots_used as usize && names(handle, self.words.get(self.hot(index)));
         in_flight.then_some(index)
     }
 
@@ -62,24 +30,24 @@ impl Writer<'_> {
         self.index(handle).is_some()
     }
 
-    fn load(&self, index: usize) -> Taken {
-        let words = self.words;
-        let hot = self.layout.slots + index * SLOT;
-        let identity = words.get(hot);
-        let request = packed(words, self.layout, index).unpack();
-        Taken { index, class: class_of(identity).min(self.layout.max_classes - 1), request }
+    fn hot(&self, index: usize) -> usize {
+        self.layout.slots + index * SLOT
+    }
+
+    fn cold(&self, index: usize) -> usize {
+        self.layout.milestones + index * MILESTONES
+    }
+
+    fn load(&self, handle: i64, index: usize) -> Taken {
+        let (slot, class) = load(self.words, self.hot(index), self.cold(index));
+        Taken { handle, index, class: class.min(self.layout.max_classes - 1), request: slot.unpack() }
     }
 
     fn store(&self, taken: &Taken) {
-        let words = self.words;
-        let hot = self.layout.slots + taken.index * SLOT;
         let slot = Slot::pack(&taken.request);
-        words.set(hot, words.get(hot) & !0xff | u64::from(slot.flags));
-        words.set(hot + 1, slot.last_event as u64);
-        words.set(hot + 2, slot.tokens);
-        let cold = self.layout.milestones + taken.index * MILESTONES;
+        store_hot(self.words, self.hot(taken.index), taken.handle, taken.class, &slot);
         for (word, milestone) in slot.milestones.into_iter().enumerate() {
-            words.set(cold + word, milestone as u64);
+            self.words.set(self.cold(taken.index) + word, milestone as u64);
         }
     }
 
@@ -90,7 +58,7 @@ impl Writer<'_> {
     /// Whether a request's event will be accepted, or find the request lost.
     pub(super) fn moves_on(&self, handle: i64, t: i64, event: Event) -> bool {
         self.index(handle).is_some_and(|index| {
-            let mut request = self.load(index).request;
+            let mut request = self.load(handle, index).request;
             self.is_lost(&request, t) || request.take(t, event).is_ok()
         })
     }
@@ -119,14 +87,9 @@ impl Writer<'_> {
         }
         self.accept(t);
         let index = self.take_slot();
-        let words = self.words;
-        let hot = self.layout.slots + index * SLOT;
-        // Generations begin at 1 and stay positive as halves of a signed word.
-        let generation = ((words.get(hot) >> GENERATION_SHIFT) + 1) & 0x7fff_ffff;
-        let generation = generation.max(1);
-        words.set(hot, generation << GENERATION_SHIFT | (class as u64) << CLASS_SHIFT);
-        words.set(hot + 3, i64::MAX as u64);
-        self.store(&Taken { index, class, request: Request::arrive(t) });
+        let handle = next_handle(self.words.get(self.hot(index)), self.number, index);
+        self.words.set(self.hot(index) + 3, i64::MAX as u64);
+        self.store(&Taken { handle, index, class, request: Request::arrive(t) });
         let placing = self.placing(t);
         let cell = self.layout.counters(class);
         let cells = self.cells();
@@ -135,7 +98,7 @@ impl Writer<'_> {
         cells.count(placing, cell, counter::CACHED_TOKENS, cached_tokens as u64);
         self.earliest(state::FIRST_ARRIVAL, t);
         self.note(placing, 1);
-        (generation << GENERATION_SHIFT | (self.number as u64) << PLACE_BITS | index as u64) as i64
+        handle
     }
 
     fn has_room(&self) -> bool {
@@ -149,7 +112,7 @@ impl Writer<'_> {
             return self.shard.slots_used as usize - 1;
         }
         let index = self.shard.free as usize;
-        self.shard.free = self.words.get(self.layout.slots + index * SLOT + 2) as u32;
+        self.shard.free = self.words.get(self.hot(index) + 2) as u32;
         index
     }
 
@@ -167,16 +130,15 @@ impl Writer<'_> {
     }
 
     fn is_overdue(&self, index: usize, t: i64) -> bool {
-        let words = self.words;
-        let hot = self.layout.slots + index * SLOT;
-        words.get(hot) as u8 & flag::ACTIVE != 0 && t.saturating_sub(words.get(hot + 1) as i64) > self.settings.ttl_ns
+        let hot = self.hot(index);
+        in_use(self.words.get(hot)) && t.saturating_sub(self.words.get(hot + 1) as i64) > self.settings.ttl_ns
     }
 
     /// Ends every request that has been silent for too long.
     pub(super) fn sweep(&mut self, at: i64) {
         for index in 0..self.shard.slots_used as usize {
             if self.is_overdue(index, at) {
-                let taken = self.load(index);
+                let taken = self.load(-1, index);
                 self.finish(&taken, taken.request.last_event(), at, Status::Lost, false);
             }
         }
@@ -188,7 +150,7 @@ impl Writer<'_> {
         if !self.begin(t, 1) {
             return false;
         }
-        let taken = self.load(index);
+        let taken = self.load(handle, index);
         let lost = self.is_lost(&taken.request, t);
         if lost {
             self.lose(handle, t);
@@ -227,13 +189,19 @@ impl Writer<'_> {
             self.refuse(Refused::Unknown, 1);
             return false;
         };
-        let mut taken = self.load(index);
+        let mut taken = self.load(handle, index);
         if self.is_lost(&taken.request, t) {
             self.refuse(Refused::Unknown, 1);
             self.lose(handle, t);
             return false;
         }
         let tokens = taken.request.tokens();
+        if let Event::Tokens(k) = event
+            && !fits(tokens, k)
+        {
+            self.refuse(Refused::Invalid, 1);
+            return false;
+        }
         match taken.request.take(t, event) {
             Err(refusal) => {
                 self.refuse(refusal.into(), 1);
@@ -264,6 +232,10 @@ impl Writer<'_> {
             self.earliest(state::FIRST_EMISSION, t);
             let first = matches!(observation, Observation::First { .. });
             self.move_deadlines(taken, t, k, first, before);
+            if nearly_full(before + k) {
+                // No time is safe: the fast path does not count tokens to their limit.
+                words.set(self.hot(taken.index) + 3, i64::MIN as u64);
+            }
         }
         match observation {
             Observation::Queue(ns) => latency(Metric::Queue, Some(ns)),
@@ -293,7 +265,7 @@ impl Writer<'_> {
             return;
         }
         let words = self.words;
-        let arrival = words.get(self.layout.milestones + taken.index * MILESTONES) as i64;
+        let arrival = words.get(self.cold(taken.index)) as i64;
         let mut safe_until = i64::MAX;
         for (set, slo) in self.settings.slos.iter().map(|set| &set.slo).enumerate() {
             if judges >> set & 1 == 0 {
@@ -321,7 +293,7 @@ impl Writer<'_> {
             words.set(at + 2, missed << 32 | u64::from((before + k) as u32));
             safe_until = safe_until.min(next);
         }
-        words.set(self.layout.slots + taken.index * SLOT + 3, safe_until as u64);
+        words.set(self.hot(taken.index) + 3, safe_until as u64);
     }
 
     fn deadline(&self, index: usize, set: usize) -> usize {
@@ -348,7 +320,7 @@ impl Writer<'_> {
             self.accept(t);
         }
         for &handle in handles {
-            match self.index(handle).map(|index| self.load(index)) {
+            match self.index(handle).map(|index| self.load(handle, index)) {
                 None => self.refuse(Refused::Unknown, 1),
                 Some(taken) if self.is_lost(&taken.request, t) => {
                     self.refuse(Refused::Unknown, 1);
@@ -365,7 +337,7 @@ impl Writer<'_> {
         self.accept(t);
         // The sweep may have found it first.
         if let Some(index) = self.index(handle) {
-            let taken = self.load(index);
+            let taken = self.load(handle, index);
             self.finish(&taken, taken.request.last_event(), t, Status::Lost, false);
         }
     }
@@ -387,8 +359,8 @@ impl Writer<'_> {
         }
         self.judge(taken, placing, &ending);
         self.note(placing, 1);
-        let hot = self.layout.slots + taken.index * SLOT;
-        words.set(hot, words.get(hot) & !u64::from(u32::MAX));
+        let hot = self.hot(taken.index);
+        words.set(hot, freed(words.get(hot)));
         words.set(hot + 2, u64::from(self.shard.free));
         self.shard.free = taken.index as u32;
     }
@@ -459,18 +431,6 @@ impl Writer<'_> {
 
 /// The bit that says that a gap reached a set's limit.
 const LONG_GAP: u64 = 1 << 63;
-
-/// A slot as it lies in the memory.
-pub(super) fn packed(words: Words<'_>, layout: &Layout, index: usize) -> Slot {
-    let hot = layout.slots + index * SLOT;
-    let cold = layout.milestones + index * MILESTONES;
-    Slot {
-        flags: words.get(hot) as u8,
-        last_event: words.get(hot + 1) as i64,
-        tokens: words.get(hot + 2),
-        milestones: std::array::from_fn(|word| words.get(cold + word) as i64),
-    }
-}
 
 /// A deadline, so many limits later, at most the end of time.
 fn later(due: i64, limit_ns: i64, tokens: u64) -> i64 {

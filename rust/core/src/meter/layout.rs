@@ -120,7 +120,8 @@ pub(super) const ADDED: usize = 7 * 3;
 
 /// Words of a segment, the link to the next one first.
 pub(super) const SEGMENT: usize = 128;
-/// Words of a slot's hot part: identity, last event, tokens, the time until which no deadline can be missed.
+/// Words of a slot's hot part: identity, last event, class with flags and tokens, the time until which no deadline can
+/// be missed.
 pub(super) const SLOT: usize = 4;
 /// Words of a slot's cold part: arrival, first emission, beginning of the prefill, stall, last emission.
 pub(super) const MILESTONES: usize = 5;

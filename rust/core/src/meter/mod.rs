@@ -13,6 +13,7 @@
 mod cells;
 mod figures;
 mod flight;
+mod handle;
 mod header;
 mod layout;
 mod memory;
@@ -58,7 +59,7 @@ use crate::bounds::{MAX_LABEL_KEYS, PANES, REQUEST_TOKENS};
 use crate::error::{Error, Result};
 use crate::request::{Event, Metric, Status};
 use crate::strata::length_bin;
-use flight::shard_of;
+use handle::shard_of;
 use layout::{Layout, header as head};
 use memory::{Heap, Words};
 use shard::{Shard, Writer};

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use super::atomic::Ordering::Relaxed;
 use super::cells::{Cells, Chain};
 use super::figures::parts;
-use super::flight::{class_of, packed};
+use super::handle::{in_use, load};
 use super::header;
 use super::layout::{
-    BURN_SECONDS, CELL_HEAD, Cell, GAUGE, GAUGES, Kind, Layout, RING, counter, header as head, pane, place, state,
+    BURN_SECONDS, CELL_HEAD, Cell, GAUGE, GAUGES, Kind, Layout, MILESTONES, RING, SLOT, counter, header as head, pane,
+    place, state,
 };
 use super::memory::{Memory, Words};
 use super::sequence;
@@ -260,7 +261,7 @@ impl Reader {
     /// Reads something of a shard whose parts belong together.
     fn settled<T>(cells: Cells<'_>, mut read: impl FnMut() -> T) -> T {
         match (cells.words.0.get(state::TURNS), cells.words.0.get(state::CALLS)) {
-            (Some(turns), Some(calls)) => sequence::settled(turns, calls, read),
+            (Some(turning), Some(calling)) => sequence::settled(turning, calling, read),
             _ => read(),
         }
     }
@@ -496,12 +497,11 @@ impl Reader {
             let words = self.cells(shard).words;
             let used = (words.get(state::SLOTS) as usize).min(self.layout.max_requests);
             for index in 0..used {
-                let identity = words.get(self.layout.slots + index * super::layout::SLOT);
-                if identity & u64::from(crate::request::flag::ACTIVE) == 0 {
+                let hot = self.layout.slots + index * SLOT;
+                if !in_use(words.get(hot)) {
                     continue;
                 }
-                let slot = packed(words, &self.layout, index);
-                let number = class_of(identity);
+                let (slot, number) = load(words, hot, self.layout.milestones + index * MILESTONES);
                 let at = if number + 1 >= self.layout.max_classes { numbers.len() - 1 } else { number };
                 let Some(class) = classes.get_mut(at) else { continue };
                 let count = |open: &mut super::snapshot::Open| match slot.last_emission() {

@@ -6,20 +6,17 @@
 
 use super::atomic::{AtomicU64, Ordering::Relaxed};
 use super::cells::{Cells, Placing, Sample};
-use super::flight::{PLACE_BITS, class_of, identity, identity_mask};
+use super::handle::{class_of, place_of};
 use super::layout::{CELL_HEAD, SLOT, counter, state};
 use super::shard::Writer;
 use crate::bounds::{EMISSION_TOKENS, METER_CLASSES};
-use crate::request::{Event, Metric, flag};
+use crate::request::{Event, Metric};
 use crate::sketch::ItlRule;
 
 /// Handles that are gone through at a time.
 const BLOCK: usize = 256;
 /// The most tokens of an emission that the fast path takes.
 const FEW: i64 = 255;
-/// What a plain request's slot must say.
-const PLAIN: u8 = flag::ACTIVE | flag::EMITTED;
-const PLAIN_MASK: u64 = identity_mask(flag::ACTIVE | flag::EMITTED | flag::APART);
 /// Counts of a class are spread over so many words, so that one increment need not wait for the one before.
 const LANES: usize = 4;
 /// Classes at most: a class's number is cut to it, so that no bound need be looked at.
@@ -71,13 +68,12 @@ struct Step<'a> {
     /// The time of the step before; -1 where its gap is not to be shared.
     before: i64,
     slots: Slots<'a>,
-    shard_bits: u64,
 }
 
 impl<'a> Step<'a> {
     #[inline(always)]
     fn slot(self, handle: i64) -> Option<&'a [AtomicU64; SLOT]> {
-        self.slots.get((u64::from(handle as u32) ^ self.shard_bits) as usize)
+        self.slots.get(place_of(handle))
     }
 }
 
@@ -92,21 +88,30 @@ fn take_shared<const COUNTED: bool>(
     rest: &mut [u16; BLOCK],
 ) -> usize {
     let mut left = 0;
-    for (at, &handle) in handles.iter().enumerate() {
-        let done = step.slot(handle).is_some_and(|[identity_word, last, tokens, safe_until]| {
-            let word = identity_word.load(Relaxed);
-            let differs = (word ^ identity(handle, PLAIN)) & PLAIN_MASK | last.load(Relaxed) ^ step.before as u64;
-            let one = !COUNTED || counts.get(at) == Some(&1);
-            if differs != 0 || step.t > safe_until.load(Relaxed) as i64 || !one {
-                return false;
-            }
+    let mut take = |at: usize, handle: i64, lane: usize| {
+        if let Some([identity, last, packed, safe_until]) = step.slot(handle)
+            && identity.load(Relaxed) == handle as u64
+            && last.load(Relaxed) == step.before as u64
+            && step.t <= safe_until.load(Relaxed) as i64
+            && (!COUNTED || counts.get(at) == Some(&1))
+        {
+            let before = packed.load(Relaxed);
             last.store(step.t as u64, Relaxed);
-            tokens.store(tokens.load(Relaxed).wrapping_add(1), Relaxed);
-            shared[class_of(word) % CLASSES][at % LANES] += 1;
-            true
-        });
-        rest[left % BLOCK] = at as u16;
-        left += usize::from(!done);
+            packed.store(before.wrapping_add(1), Relaxed);
+            shared[class_of(before) % CLASSES][lane] += 1;
+        } else {
+            rest[left % BLOCK] = at as u16;
+            left += 1;
+        }
+    };
+    let (fours, ones) = handles.as_chunks::<LANES>();
+    for (four, handles) in fours.iter().enumerate() {
+        for (lane, &handle) in handles.iter().enumerate() {
+            take(four * LANES + lane, handle, lane);
+        }
+    }
+    for (lane, &handle) in ones.iter().enumerate() {
+        take(fours.len() * LANES + lane, handle, lane % LANES);
     }
     left
 }
@@ -127,19 +132,19 @@ fn take_own<const COUNTED: bool>(
         let at = rest[place];
         let handle = handles.get(usize::from(at)).copied().unwrap_or(-1);
         let k = if COUNTED { counts.get(usize::from(at)).copied().unwrap_or(0) } else { 1 };
-        let done = step.slot(handle).is_some_and(|[identity_word, last, tokens, safe_until]| {
-            let word = identity_word.load(Relaxed);
+        let done = step.slot(handle).is_some_and(|[identity, last, packed, safe_until]| {
             let gap = step.t.wrapping_sub(last.load(Relaxed) as i64) as u64;
-            if (word ^ identity(handle, PLAIN)) & PLAIN_MASK != 0
+            if identity.load(Relaxed) != handle as u64
                 || gap >= limit
                 || step.t > safe_until.load(Relaxed) as i64
                 || COUNTED && !(1..=FEW).contains(&k)
             {
                 return false;
             }
+            let before = packed.load(Relaxed);
             last.store(step.t as u64, Relaxed);
-            tokens.store(tokens.load(Relaxed).wrapping_add(k as u64), Relaxed);
-            let class = class_of(word) % CLASSES;
+            packed.store(before.wrapping_add(k as u64), Relaxed);
+            let class = class_of(before) % CLASSES;
             let own = &mut own[class];
             own.tokens += k as u64;
             own.sum += gap;
@@ -227,12 +232,7 @@ impl Writer<'_> {
         let last_step = self.shard.last_step;
         let shares = last_step >= 0 && (t.wrapping_sub(last_step) as u64) < limit;
         let slots = self.words.part(self.layout.slots, self.shard.slots_used as usize * SLOT);
-        let step = Step {
-            t,
-            before: if shares { last_step } else { -1 },
-            slots: slots.0.as_chunks().0,
-            shard_bits: (self.number as u64) << PLACE_BITS,
-        };
+        let step = Step { t, before: if shares { last_step } else { -1 }, slots: slots.0.as_chunks().0 };
         if self.shard.slots_used as usize >= FAR_SLOTS {
             ask_ahead(step, handles);
         }
