@@ -1,8 +1,24 @@
-"""Exact metering for LLM serving: latency sketches, goodput and reports from request logs."""
+"""Exact metering for LLM serving: latency sketches, goodput and reports, live and from request logs."""
 
 from tokenpulse.api import report
-from tokenpulse.engine import DecodeError, FormatError, Sketch, SlidingSketch, __version__
+from tokenpulse.engine import DecodeError, FormatError, IdMap, Sketch, SlidingSketch, __version__
+from tokenpulse.meter import Meter, MeterReader, read_dir
 from tokenpulse.model import SLO
 from tokenpulse.reporting import Report
+from tokenpulse.snapshot import Snapshot
 
-__all__ = ["SLO", "DecodeError", "FormatError", "Report", "Sketch", "SlidingSketch", "__version__", "report"]
+__all__ = [
+    "SLO",
+    "DecodeError",
+    "FormatError",
+    "IdMap",
+    "Meter",
+    "MeterReader",
+    "Report",
+    "Sketch",
+    "SlidingSketch",
+    "Snapshot",
+    "__version__",
+    "read_dir",
+    "report",
+]

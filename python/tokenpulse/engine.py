@@ -8,18 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tokenpulse import _core
-from tokenpulse._core import DecodeError, FormatError, Sketch, SlidingSketch, __version__
+from tokenpulse._core import DecodeError, FormatError, IdMap, Sketch, SlidingSketch, __version__, read_blocks
+from tokenpulse._core import Meter as CoreMeter
+from tokenpulse._core import MeterReader as CoreMeterReader
+from tokenpulse._core import Snapshot as RawSnapshot
 from tokenpulse.model import SLO, TTL_NS, Reduction
 
 __all__ = [
+    "CoreMeter",
+    "CoreMeterReader",
     "DecodeError",
     "FormatError",
+    "IdMap",
     "Progress",
+    "RawSnapshot",
     "Sketch",
     "SlidingSketch",
     "__version__",
+    "read_blocks",
     "reduce_bytes",
     "reduce_paths",
+    "slo_settings",
 ]
 
 Progress = Callable[[int, int], None]
@@ -30,6 +39,11 @@ _Limits = tuple[str, int, int, int | None, int | None, dict[str, str]]
 
 def _limits(slos: Sequence[SLO]) -> list[_Limits]:
     return [(s.name, s.ttft_ns, s.tpot_ns, s.e2e_ns, s.itl_ns, dict(s.where)) for s in slos]
+
+
+def slo_settings(slos: Sequence[SLO]) -> list[tuple[_Limits, float]]:
+    """What a meter judges by: limits and objective of each set."""
+    return [(limits, slo.objective) for limits, slo in zip(_limits(slos), slos, strict=True)]
 
 
 def reduce_paths(

@@ -91,3 +91,61 @@ def fluidity_index(met: int, deadlines: int) -> float | None:
     0.75
     """
     return _share(met, deadlines, "met")
+
+
+def oom_rate(oom: int, ended: int) -> float | None:
+    """The share of ended requests that ran out of memory. Raises ValueError unless 0 <= oom <= ended.
+
+    >>> oom_rate(1, 4)
+    0.25
+    """
+    return _share(oom, ended, "oom")
+
+
+def preemption_rate(preempted: int, ended: int) -> float | None:
+    """The share of ended requests that were preempted at least once. Raises ValueError unless 0 <= preempted <= ended.
+
+    >>> preemption_rate(1, 2)
+    0.5
+    """
+    return _share(preempted, ended, "preempted")
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """One amount over another of which it need not be a part: events per request, hits per look-up, bytes per second.
+
+    None where the other is 0. Raises ValueError for a negative amount.
+
+    >>> ratio(3, 2), ratio(3, 0)
+    (1.5, None)
+    """
+    if part < 0 or whole < 0:
+        raise ValueError(f"amounts must be 0 or more, got {part} and {whole}")
+    return part / whole if whole else None
+
+
+def burn_rate(bad: int, judged: int, objective: float) -> float | None:
+    """How many times faster than allowed the error budget is spent: the bad share over 1 - objective.
+
+    1 spends it exactly; None where nothing was judged. Raises ValueError unless 0 <= bad <= judged and
+    0 < objective < 1.
+
+    >>> burn_rate(1, 8, 0.75), burn_rate(0, 0, 0.75)
+    (0.5, None)
+    """
+    if not 0 < objective < 1:
+        raise ValueError(f"objective must be between 0 and 1, both excluded, got {objective}")
+    share = _share(bad, judged, "bad")
+    return None if share is None else share / (1 - objective)
+
+
+def budget_left(bad: int, judged: int, objective: float) -> float | None:
+    """The share of the error budget that is left: 1 at the start, 0 when spent, negative when overspent.
+
+    None and ValueError as for `burn_rate`.
+
+    >>> budget_left(1, 8, 0.75)
+    0.5
+    """
+    rate = burn_rate(bad, judged, objective)
+    return None if rate is None else 1 - rate

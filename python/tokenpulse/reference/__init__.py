@@ -10,11 +10,13 @@ The Rust core must agree with it, bit for bit; where the two differ, one has a b
 - `tally`, `accounts`: what is added up
 - `log`: bytes to records
 - `report`: logs to a `Reduction`
+- `meter`, `scopes`, `gauges`: live metering, events to a reading
 """
 
 from tokenpulse.reference.log import FormatError
+from tokenpulse.reference.meter import Meter
 from tokenpulse.reference.report import reduce, reduce_lines
 from tokenpulse.reference.sketch import DecodeError, Sketch
 from tokenpulse.reference.window import Horizon, Ring, Timeline
 
-__all__ = ["DecodeError", "FormatError", "Horizon", "Ring", "Sketch", "Timeline", "reduce", "reduce_lines"]
+__all__ = ["DecodeError", "FormatError", "Horizon", "Meter", "Ring", "Sketch", "Timeline", "reduce", "reduce_lines"]

@@ -17,13 +17,13 @@ SLOWEST = 5
 class Judged:
     """The verdicts of one SLO set."""
 
-    def __init__(self) -> None:
+    def __init__(self, scale: int = 6) -> None:
         self.good = 0
         self.output_tokens = 0
         self.missed: Counter[str] = Counter()
         self.met = 0
         self.deadlines = 0
-        self.fluidity = Sketch()
+        self.fluidity = Sketch(scale)
 
     def add(self, verdict: Verdict, output_tokens: int) -> None:
         if verdict.missed is None:
@@ -58,7 +58,7 @@ class Judged:
 class Block:
     """Counts, latencies and verdicts. Adding to it is commutative: blocks merge in any order."""
 
-    def __init__(self, itl_rule: str, slos: int) -> None:
+    def __init__(self, itl_rule: str, slos: int, scale: int = 6) -> None:
         self.attempted = 0
         self.by_status: Counter[str] = Counter()
         self.degraded = 0
@@ -67,8 +67,8 @@ class Block:
         self.prompt_tokens = 0
         self.output_tokens = 0
         self.missing: Counter[str] = Counter()
-        self.latency = {metric: Sketch(itl_rule=itl_rule if metric == "itl" else None) for metric in METRICS}
-        self.slos = [Judged() for _ in range(slos)]
+        self.latency = {metric: Sketch(scale, itl_rule=itl_rule if metric == "itl" else None) for metric in METRICS}
+        self.slos = [Judged(scale) for _ in range(slos)]
 
     def arrive(self, prompt_tokens: int) -> None:
         self.attempted += 1

@@ -79,7 +79,7 @@ class Report:
                 metric: [{"id": name, "value": ns / 1e9} for ns, name in reduction["slowest"].get(metric, ())]
                 for metric in METRICS
             },
-            **_block(total, slos, span, in_flight(total)),
+            **block_figures(total, slos, span, in_flight(total)),
             rejected=_ordered(reduction["rejected"]),
             clamped=reduction["clamped"],
             rules={
@@ -91,7 +91,7 @@ class Report:
                 {
                     "key": dict(one["key"]),
                     "other": one["other"],
-                    **_block(one["block"], slos, span, in_flight(one["block"])),
+                    **block_figures(one["block"], slos, span, in_flight(one["block"])),
                 }
                 for one in reduction["by"]
             ],
@@ -139,8 +139,11 @@ def in_flight(block: Mapping[str, Any]) -> int:
     return int(block["attempted"]) - ended
 
 
-def _block(block: Mapping[str, Any], slos: Sequence[SLO], seconds: float | None, waiting: int) -> Figures:
-    """The figures that the whole run, each group and each bin of the timeline have in common."""
+def block_figures(block: Mapping[str, Any], slos: Sequence[SLO], seconds: float | None, waiting: int | None) -> Figures:
+    """The figures that a whole run, a group, a bin of a timeline and a live window have in common.
+
+    `seconds` is the time that rates divide by, `waiting` how many requests are in flight, where that is known.
+    """
     by_status = {status: block["by_status"][status] for status in STATUSES if status in block["by_status"]}
     ended = sum(by_status.values())
     succeeded = sum(by_status.get(status, 0) for status in SUCCEEDED)
@@ -157,13 +160,13 @@ def _block(block: Mapping[str, Any], slos: Sequence[SLO], seconds: float | None,
         },
         "tokens": {"prompt": block["prompt_tokens"], "output": block["output_tokens"]},
         "preemptions": {"requests": block["preempted"], "events": block["preemptions"]},
-        "latency": {metric: _latency(block["latency"][metric]) for metric in METRICS},
+        "latency": {metric: latency_figures(block["latency"][metric]) for metric in METRICS},
         "rates": {
             "output_tokens_per_second": formulas.token_throughput(block["output_tokens"], seconds),
             "requests_per_second": formulas.request_throughput(succeeded, seconds),
         },
-        "goodput": [_goodput(slo, one, seconds) for slo, one in zip(slos, block["slos"], strict=True)],
-        "fluidity": {slo.name: _fluidity(one) for slo, one in zip(slos, block["slos"], strict=True)},
+        "goodput": [goodput_figures(slo, one, seconds) for slo, one in zip(slos, block["slos"], strict=True)],
+        "fluidity": {slo.name: fluidity_figures(one) for slo, one in zip(slos, block["slos"], strict=True)},
         "availability": formulas.availability(by_status),
         "degraded": formulas.degraded_rate(block["degraded"], ended),
         "missing": {metric: block["missing"][metric] for metric in METRICS if metric in block["missing"]},
@@ -180,11 +183,12 @@ def _bins(timeline: Mapping[str, Any] | None, slos: Sequence[SLO]) -> list[Figur
     for one in timeline["bins"]:
         waiting += in_flight(one["block"])
         head = {"start_seconds": one["start_ns"] / 1e9, "width_seconds": width}
-        bins.append(head | _block(one["block"], slos, width, waiting))
+        bins.append(head | block_figures(one["block"], slos, width, waiting))
     return bins
 
 
-def _latency(sketch: SketchLike) -> Figures | None:
+def latency_figures(sketch: SketchLike) -> Figures | None:
+    """Count, sum, mean, extremes and quantiles of a latency in seconds; None when there is no value."""
     if not sketch.count:
         return None
     return {
@@ -198,7 +202,8 @@ def _latency(sketch: SketchLike) -> Figures | None:
     }
 
 
-def _goodput(slo: SLO, judged: Mapping[str, Any], seconds: float | None) -> Figures:
+def goodput_figures(slo: SLO, judged: Mapping[str, Any], seconds: float | None) -> Figures:
+    """How many requests an SLO set judged, how many were good, and what the others missed."""
     missed = dict(sorted(judged["missed"].items(), key=lambda reason: _miss_order(reason[0])))
     total = judged["good"] + sum(missed.values())
     return {
@@ -228,7 +233,8 @@ def _miss_order(reason: str) -> tuple[int, int, str]:
     return (1, 0, "") if reason == "no_tokens" else (2, STATUSES.index(reason), "")
 
 
-def _fluidity(judged: Mapping[str, Any]) -> Figures:
+def fluidity_figures(judged: Mapping[str, Any]) -> Figures:
+    """The pooled fluidity index under an SLO set, and the distribution of the requests' own."""
     sketch: SketchLike = judged["fluidity"]
     return {
         "index": formulas.fluidity_index(judged["met"], judged["deadlines"]),

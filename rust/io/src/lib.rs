@@ -2,13 +2,18 @@
 //!
 //! Memory depends on requests in flight and on the longest line, never on the length of a log. A line that cannot be
 //! read is counted by reason and named, and reading goes on.
+//!
+//! Beside logs: a meter's memory as a file that other processes read ([`Mapped`]), and who writes it ([`process`]).
 
 mod json;
 mod lines;
+mod mapped;
+pub mod process;
 mod record;
 mod reduce;
 mod source;
 
+pub use mapped::{BlockError, Listing, MAX_BYTES, Mapped, blocks_in};
 pub use record::Skip;
 pub use reduce::{Failure, Input, Notice, Reduction, reduce};
 pub use source::Source;

@@ -107,6 +107,22 @@ impl Column {
         Ok(Self::Buffer(buffer, ty))
     }
 
+    /// Hands each value in ns, or why it is refused, to `then`.
+    pub fn each_ns(&self, unit: Unit, then: &mut dyn FnMut(Result<i64, Rejection>)) {
+        match self {
+            Self::Scalars(scalars) => scalars.iter().for_each(|scalar| then(scalar.ns(unit))),
+            Self::Buffer(buffer, ty) => {
+                let view = View::of(buffer);
+                match ty {
+                    Type::F64 => view.each::<f64>(|value| then(value.ns(unit))),
+                    Type::F32 => view.each::<f32>(|value| then(value.ns(unit))),
+                    Type::I64 => view.each::<i64>(|value| then(value.ns(unit))),
+                    Type::U64 => view.each::<u64>(|value| then(value.ns(unit))),
+                }
+            }
+        }
+    }
+
     /// Hands the column over to `record`, on which other Python threads need not wait if it is long.
     pub fn record(self, py: Python<'_>, unit: Unit, mut with: impl FnMut(&mut dyn FnMut(&mut Sketch<Dense>)) + Send) {
         match self {
@@ -119,8 +135,7 @@ impl Column {
                 }
             }),
             Self::Buffer(buffer, ty) => {
-                let view =
-                    View { start: buffer.buf_ptr().cast(), len: buffer.item_count(), stride: buffer.strides()[0] };
+                let view = View::of(&buffer);
                 let mut run = || {
                     with(&mut |sketch| match ty {
                         Type::F64 => view.record::<f64>(sketch, unit),
@@ -154,6 +169,18 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
+    fn of(buffer: &PyUntypedBuffer) -> Self {
+        Self { start: buffer.buf_ptr().cast(), len: buffer.item_count(), stride: buffer.strides()[0] }
+    }
+
+    fn each<T: Number>(&self, mut then: impl FnMut(T)) {
+        for index in 0..self.len {
+            // SAFETY: element `index` lies `index * stride` bytes from the start, by the buffer protocol; the read
+            // needs no alignment.
+            then(unsafe { self.start.offset(index as isize * self.stride).cast::<T>().read_unaligned() });
+        }
+    }
+
     fn record<T: Number>(&self, sketch: &mut Sketch<Dense>, unit: Unit) {
         if self.len == 0 {
             return;
@@ -167,15 +194,13 @@ impl View {
             return;
         }
         let mut gathered: Vec<T> = Vec::with_capacity(GATHERED);
-        for index in 0..self.len {
-            // SAFETY: element `index` lies `index * stride` bytes from the start, by the buffer protocol; the read
-            // needs no alignment.
-            gathered.push(unsafe { self.start.offset(index as isize * self.stride).cast::<T>().read_unaligned() });
+        self.each::<T>(|value| {
+            gathered.push(value);
             if gathered.len() == GATHERED {
                 sketch.record_many(&gathered, unit);
                 gathered.clear();
             }
-        }
+        });
         sketch.record_many(&gathered, unit);
     }
 }

@@ -1,14 +1,19 @@
 //! The Python surface of tokenpulse on one screen: every name of `tokenpulse._core`. Converts and names, never computes.
 
 #![allow(missing_docs, reason = "documented where Python sees it")]
-#![allow(clippy::doc_markdown, reason = "these comments are Python's docstrings")]
+#![allow(clippy::doc_markdown, clippy::doc_link_with_quotes, reason = "these comments are Python's docstrings")]
 #![allow(clippy::elidable_lifetime_names, reason = "the interpreter's lifetime is named throughout")]
 
+mod blocks;
 mod column;
 mod errors;
+mod id_map;
+mod meter;
 mod reduction;
 mod sketch;
 mod sliding;
+mod snapshot;
+mod whole;
 
 use pyo3::prelude::*;
 
@@ -17,13 +22,21 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use super::blocks::{PyMeterReader, read_blocks};
+    #[pymodule_export]
     use super::errors::{DecodeError, FormatError};
+    #[pymodule_export]
+    use super::id_map::PyIdMap;
+    #[pymodule_export]
+    use super::meter::PyMeter;
     #[pymodule_export]
     use super::reduction::{reduce_bytes, reduce_paths};
     #[pymodule_export]
     use super::sketch::PySketch;
     #[pymodule_export]
     use super::sliding::PySlidingSketch;
+    #[pymodule_export]
+    use super::snapshot::PySnapshot;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -17,10 +17,11 @@ use tokenpulse_io::{Failure, Input, Reduction, Skip, Source, reduce};
 use crate::errors::{FormatError, to_python};
 use crate::sketch::PySketch;
 
-type Limits = (String, i64, i64, Option<i64>, Option<i64>, std::collections::BTreeMap<String, String>);
+/// One SLO set as Python hands it over: name, limits in ns (ttft, tpot, e2e, itl), labels.
+pub type Limits = (String, i64, i64, Option<i64>, Option<i64>, std::collections::BTreeMap<String, String>);
 
 /// A sketch in whatever store, as Python's.
-trait IntoPySketch {
+pub trait IntoPySketch {
     fn into_py(self) -> PySketch;
 }
 
@@ -80,20 +81,7 @@ fn settings(
     timeline_ns: Option<i64>,
     ttl_ns: i64,
 ) -> PyResult<Settings> {
-    let limit = |ns: i64| bounds::LIMIT_NS.check(ns).map_err(to_python);
-    let slos: PyResult<Vec<Slo>> = slos
-        .into_iter()
-        .map(|(name, ttft_ns, tpot_ns, e2e_ns, itl_ns, labels)| {
-            Ok(Slo {
-                name,
-                ttft_ns: limit(ttft_ns)?,
-                tpot_ns: limit(tpot_ns)?,
-                e2e_ns: e2e_ns.map(limit).transpose()?,
-                itl_ns: itl_ns.map(limit).transpose()?,
-                labels: labels.into_iter().collect(),
-            })
-        })
-        .collect();
+    let slos: PyResult<Vec<Slo>> = slos.into_iter().map(slo).collect();
     Ok(Settings {
         scale: bounds::DEFAULT_SCALE,
         itl_rule: ItlRule::from_name(itl_rule).map_err(to_python)?,
@@ -101,6 +89,19 @@ fn settings(
         by: by.iter().map(|name| Key::from_name(name)).collect(),
         timeline_ns: timeline_ns.map(|ns| bounds::BIN_NS.check(ns)).transpose().map_err(to_python)?,
         ttl_ns: bounds::LIMIT_NS.check(ttl_ns).map_err(to_python)?,
+    })
+}
+
+/// The set of limits that Python handed over.
+pub fn slo((name, ttft_ns, tpot_ns, e2e_ns, itl_ns, labels): Limits) -> PyResult<Slo> {
+    let limit = |ns: i64| bounds::LIMIT_NS.check(ns).map_err(to_python);
+    Ok(Slo {
+        name,
+        ttft_ns: limit(ttft_ns)?,
+        tpot_ns: limit(tpot_ns)?,
+        e2e_ns: e2e_ns.map(limit).transpose()?,
+        itl_ns: itl_ns.map(limit).transpose()?,
+        labels: labels.into_iter().collect(),
     })
 }
 
@@ -132,7 +133,7 @@ fn run<'py>(
 }
 
 /// The `OSError` that Python's `open` would raise.
-fn os_error(name: &str, error: &io::Error) -> PyErr {
+pub fn os_error(name: &str, error: &io::Error) -> PyErr {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
     let code = match error.raw_os_error() {
@@ -228,7 +229,8 @@ fn by_list<'py>(py: Python<'py>, run: &Run) -> PyResult<Bound<'py, PyList>> {
     Ok(list)
 }
 
-fn block_dict<'py, S: Store>(py: Python<'py>, block: &Block<S>) -> PyResult<Bound<'py, PyDict>>
+/// A block as the dict that a reduction holds.
+pub fn block_dict<'py, S: Store>(py: Python<'py>, block: &Block<S>) -> PyResult<Bound<'py, PyDict>>
 where
     Sketch<S>: IntoPySketch,
 {
@@ -278,7 +280,7 @@ where
 }
 
 /// What occurred, by name.
-fn counts<'py>(py: Python<'py>, named: impl Iterator<Item = (&'static str, u64)>) -> PyResult<Bound<'py, PyDict>> {
+pub fn counts<'py>(py: Python<'py>, named: impl Iterator<Item = (&'static str, u64)>) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, n) in named.filter(|&(_, n)| n > 0) {
         dict.set_item(name, n)?;

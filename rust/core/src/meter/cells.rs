@@ -5,6 +5,7 @@
 //! segments, from which they are subtracted when the pane leaves the ring. So totals and windows cost nothing while
 //! tokens come, and reading one adds up at most a handful of arrays.
 
+use super::atomic::Ordering::Relaxed;
 use super::layout::{CELL_HEAD, Cell, Kind, Layout, RING, SEGMENT, place, state};
 use super::memory::Words;
 use crate::sketch::Mapping;
@@ -137,9 +138,8 @@ impl Cells<'_> {
     fn count_late(self, placing: Placing, cell: Cell, slot: usize, n: u64) {
         for (window, at) in self.closed_panes(placing) {
             let mut chain = Chain::of(self, window, at);
-            let entries = n.div_ceil(COUNT);
-            if chain.reserve(1 + entries) {
-                chain.push(u64::from(cell.number) << 32 | entries);
+            if chain.reserve(1 + entries(n)) {
+                chain.push(u64::from(cell.number) << 32 | entries(n));
                 chain.push_all(slot, n);
                 self.words.add(self.layout.closed(window) + cell.offset + slot, n);
             }
@@ -158,7 +158,8 @@ impl Cells<'_> {
         }
         let first = if counters { 0 } else { CELL_HEAD };
         let span = self.span(cell, low, high);
-        let needed: u64 = span.clone().map(|slot| words.get(from + first + slot).div_ceil(COUNT)).sum();
+        let from_slots = words.part(from + first, cell.slots).0.get(span.clone()).unwrap_or(&[]);
+        let needed: u64 = from_slots.iter().map(|slot| entries(slot.load(Relaxed))).sum();
         if counters && needed == 0 {
             return;
         }
@@ -188,16 +189,16 @@ impl Cells<'_> {
             words.raise(above + 3, high);
             (0..CELL_HEAD).for_each(|word| words.set(from + word, 0));
         }
-        for slot in span {
-            let at = first + slot;
-            let n = words.get(from + at);
+        for (slot, word) in span.zip(from_slots) {
+            let n = word.load(Relaxed);
             if n > 0 {
+                let at = first + slot;
                 if let Some((chain, _)) = &mut chain {
                     chain.push_all(slot, n);
                     words.add(closed + at, n);
                 }
                 words.add(above + at, n);
-                words.set(from + at, 0);
+                word.store(0, Relaxed);
             }
         }
     }
@@ -221,6 +222,11 @@ impl Cells<'_> {
             }
         });
     }
+}
+
+/// How many entries a count takes.
+fn entries(n: u64) -> u64 {
+    if n <= COUNT { u64::from(n > 0) } else { n.div_ceil(COUNT) }
 }
 
 fn entry(slot: usize, n: u64) -> u64 {

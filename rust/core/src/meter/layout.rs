@@ -318,8 +318,8 @@ impl Layout {
 
     /// Every cell of the classes in use, and those without a class.
     pub(super) fn cells(&self, classes: impl Iterator<Item = usize>) -> impl Iterator<Item = Cell> {
-        let of_class =
-            move |class| (0..self.units()).filter_map(move |unit| self.cell((class * self.units() + unit) as u32));
+        let sketches = move |class| (0..self.units() - 1).map(move |unit| self.sketch(class, unit));
+        let of_class = move |class| sketches(class).chain(std::iter::once(self.counters(class)));
         classes.flat_map(of_class).chain([self.batch(), self.added()])
     }
 
