@@ -442,8 +442,8 @@ impl Reader {
                         return None;
                     }
                     let newest = pane(words.time(state::STAND)?, pane_ns);
-                    let oldest = pane(now, pane_ns) - PANES;
-                    for number in oldest.max(newest - PANES)..=pane(now, pane_ns).min(newest) {
+                    let oldest = pane(now, pane_ns).max(newest) - PANES;
+                    for number in oldest..=pane(now, pane_ns).min(newest) {
                         add(self.layout.gauge(window, place(number), gauge));
                     }
                     held_for =
@@ -456,7 +456,8 @@ impl Reader {
                 if held_for > 0 {
                     high = high.max(value as u64 + 1);
                 }
-                Some(GaugeFigure { max: high.saturating_sub(1) as i64, ..figure })
+                // Where no pane knows of the gauge, as before it was first set, there is none.
+                (high > 0).then(|| GaugeFigure { max: high as i64 - 1, ..figure })
             })
         };
         Self::settled(cells, || std::iter::once(None).chain((0..self.layout.windows).map(Some)).map(scope).collect())
