@@ -261,6 +261,11 @@ class Meter:
             for scope in self._scopes(t):
                 scope.batch_sizes[min(len(listed), MAX_BATCH)] += 1
 
+    def tokens(self, times: Handles, handles: Handles) -> None:
+        """Tokens that each have a time of their own: as many steps of one request, but no batch is counted."""
+        for t, handle in zip(as_list(times), as_list(handles), strict=True):
+            self._take_each(t, [handle], [Event("tokens", t)])
+
     def end(self, t: int, handles: Handles, status: str, degraded: bool = False) -> None:
         """They ended. `lost` is no status to give."""
         if status not in STATUSES or status == "lost":

@@ -75,10 +75,9 @@ impl PyMeter {
         let n = requests.unwrap_or(1);
         let [prompts, cached, classes] =
             columns.map(|column| move |i: usize| column[if column.len() == n { i } else { 0 }]);
-        let classes: PyResult<Vec<u32>> =
-            (0..n).map(|i| self.meter.check_class(classes(i)).map_err(to_python)).collect();
-        let arrivals = classes?.into_iter().enumerate().map(|(i, class)| (prompts(i), cached(i), class));
-        Ok(arrivals.map(|(prompt, cached, class)| self.meter.arrive(t, prompt, cached, class)).collect())
+        let arrival = |i| PyResult::Ok((prompts(i), cached(i), self.meter.check_class(classes(i)).map_err(to_python)?));
+        let arrivals: PyResult<Vec<(i64, i64, u32)>> = (0..n).map(arrival).collect();
+        Ok(self.meter.arrive_many(t, &arrivals?))
     }
 
     pub fn class(&self, cls: Option<&Bound<'_, PyAny>>) -> PyResult<u32> {
@@ -109,6 +108,7 @@ impl PyMeter {
     #[pyo3(signature = (*, slos, windows_ns, burn, scale, itl_rule, max_requests, max_classes, ttl_ns, path, shards))]
     #[allow(clippy::too_many_arguments, reason = "as Python hands them over")]
     fn new(
+        py: Python<'_>,
         slos: Vec<(Limits, f64)>,
         windows_ns: Vec<i64>,
         burn: bool,
@@ -134,6 +134,8 @@ impl PyMeter {
             shards: bounds::SHARDS.check(shards).map_err(to_python)? as u32,
         };
         settings.check().map_err(to_python)?;
+        // Handles are looked at as NumPy arrays first: the library is loaded here, not within an engine's first step.
+        py.import("numpy")?;
         let (meter, file) = match path {
             Some(path) => {
                 let (meter, file) = Written::create(&path, settings)?;
@@ -183,6 +185,21 @@ impl PyMeter {
         }
         let handles = self.arrive_together(t_ns, given)?;
         Ok(PyArray1::from_vec(t.py(), handles).into_any())
+    }
+
+    /// Tokens, each with its own time in ns: two columns of one length, in the order in which the tokens came.
+    #[pyo3(signature = (times, handles))]
+    fn tokens(&self, times: &Bound<'_, PyAny>, handles: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.writable()?;
+        let (mut times_room, mut handles_room) = (Scratch::new(), Scratch::new());
+        let times = times_room.read(times, "times")?;
+        let handles = handles_room.read(handles, "handles")?;
+        if times.len() != handles.len() {
+            return Err(unequal("handles", times.len(), handles.len()));
+        }
+        times.iter().try_for_each(|&t| bounds::TIME_NS.check(t).map(|_| ())).map_err(to_python)?;
+        self.meter.tokens(times, handles);
+        Ok(())
     }
 
     /// Requests were put into a running batch for the first time.

@@ -183,36 +183,13 @@ impl PySnapshot {
     #[pyo3(signature = (other, /))]
     fn merge(&self, py: Python<'_>, other: &Bound<'_, Self>) -> PyResult<Self> {
         let other = other.get();
-        let mut sum = py.detach(|| self.0.merge(&other.0)).map_err(to_python)?;
-        let (mine, theirs) = (&self.0.origin, &other.0.origin);
-        if (mine.pid, mine.process_start_ns) != (theirs.pid, theirs.process_start_ns) {
-            sum.origin.pid = 0;
-            sum.origin.process_start_ns = 0;
-        }
-        Ok(Self(sum))
+        Ok(Self(py.detach(|| self.0.merge(&other.0)).map_err(to_python)?))
     }
 
     /// The same snapshot on a clock that is so many nanoseconds ahead.
     #[pyo3(signature = (ns, /))]
     fn shift(&self, ns: i64) -> Self {
-        let mut shifted = self.0.clone();
-        for t in [
-            &mut shifted.now,
-            &mut shifted.newest,
-            &mut shifted.first_event,
-            &mut shifted.first_arrival,
-            &mut shifted.first_emission,
-            &mut shifted.last_emission,
-            &mut shifted.ready,
-        ] {
-            *t = t.map(|t| t.saturating_add(ns));
-        }
-        let origin = &mut shifted.origin;
-        origin.anchor_monotonic_ns = origin.anchor_monotonic_ns.saturating_add(ns);
-        if origin.process_start_ns != 0 {
-            origin.process_start_ns = origin.process_start_ns.saturating_add(ns);
-        }
-        Self(shifted)
+        Self(self.0.shift(ns))
     }
 
     /// Observations that a window lacks for want of memory; the total has them.

@@ -39,8 +39,10 @@ impl Scratch {
             && array.is_c_contiguous()
             && array.data().is_aligned()
         {
-            // SAFETY: elements of that type, one after another and aligned (just checked). The slice lives only as
-            // long as the interpreter is held, so that no Python code can write to the array meanwhile.
+            // SAFETY: elements of that type, one after another and aligned (just checked). The caller holds the array,
+            // and the interpreter as long as the slice lives: no other thread can change it. The one Python code that
+            // may run meanwhile is an `__index__` of an element of another argument; as anywhere in NumPy, that must not
+            // free the memory of an array that is in use (`resize(refcheck=False)`).
             return Ok(unsafe { array.as_slice() }.unwrap_or_default());
         }
         self.gather(values, name)

@@ -66,7 +66,9 @@ impl Cells<'_> {
             return 0..0;
         }
         let bound = |value: i64| self.slot_of(cell, value.max(0)).min(cell.slots - 1);
-        bound((i64::MAX as u64).wrapping_sub(low) as i64)..bound(high.wrapping_sub(1) as i64) + 1
+        let end = bound(high.wrapping_sub(1) as i64) + 1;
+        // The two are read one after the other, and may not fit.
+        bound((i64::MAX as u64).wrapping_sub(low) as i64).min(end)..end
     }
 
     /// Adds to a cell of a level.
@@ -121,11 +123,12 @@ impl Cells<'_> {
     fn record_late(self, placing: Placing, cell: Cell, slot: usize, sample: Sample) {
         for (window, at) in self.closed_panes(placing) {
             let mut chain = Chain::of(self, window, at);
-            if chain.reserve(4) {
-                chain.push(u64::from(cell.number) << 32 | 1);
+            if chain.has_room(3 + entries(sample.n)) {
+                chain.push(u64::from(cell.number) << 32 | entries(sample.n));
                 chain.push(sample.sum as u64);
                 chain.push((sample.sum >> 64) as u64);
-                chain.push(entry(slot, sample.n));
+                chain.push_all(slot, sample.n);
+                chain.finish();
                 self.add(self.layout.closed(window), cell, slot, sample);
                 let extreme = self.layout.extreme(window, cell, at);
                 self.words.raise(extreme, (i64::MAX - sample.value) as u64);
@@ -138,9 +141,10 @@ impl Cells<'_> {
     fn count_late(self, placing: Placing, cell: Cell, slot: usize, n: u64) {
         for (window, at) in self.closed_panes(placing) {
             let mut chain = Chain::of(self, window, at);
-            if chain.reserve(1 + entries(n)) {
+            if chain.has_room(1 + entries(n)) {
                 chain.push(u64::from(cell.number) << 32 | entries(n));
                 chain.push_all(slot, n);
+                chain.finish();
                 self.words.add(self.layout.closed(window) + cell.offset + slot, n);
             }
         }
@@ -166,7 +170,7 @@ impl Cells<'_> {
         let mut chain = keep.map(|at| (Chain::of(self, window, at), at));
         let head = if counters { 1 } else { 3 };
         if let Some((chain, at)) = &mut chain
-            && chain.reserve(needed + head)
+            && chain.has_room(needed + head)
         {
             chain.push(u64::from(cell.number) << 32 | needed);
             if !counters {
@@ -187,7 +191,7 @@ impl Cells<'_> {
             words.add_wide(above, words.wide(from));
             words.raise(above + 2, low);
             words.raise(above + 3, high);
-            (0..CELL_HEAD).for_each(|word| words.set(from + word, 0));
+            words.set_wide(from, 0);
         }
         for (slot, word) in span.zip(from_slots) {
             let n = word.load(Relaxed);
@@ -201,12 +205,20 @@ impl Cells<'_> {
                 word.store(0, Relaxed);
             }
         }
+        if !counters {
+            // Last, for as long as they stand a reader looks at the slots: a writer that dies here loses nothing.
+            words.set(from + 2, 0);
+            words.set(from + 3, 0);
+        }
+        if let Some((chain, _)) = chain {
+            chain.finish();
+        }
     }
 
     /// Takes a closed pane out of its window.
     pub(super) fn expire(self, window: usize, at: usize) {
         let words = self.words;
-        Chain::drain(self, window, at, |cell, sum, entries| {
+        Chain::visit(self, window, at, |cell, sum, entries| {
             let closed = self.layout.closed(window) + cell.offset;
             let first = if cell.kind == Kind::Counters {
                 0
@@ -221,6 +233,7 @@ impl Cells<'_> {
                 words.sub(closed + first + slot, n);
             }
         });
+        Chain::free(self, window, at);
     }
 }
 
@@ -234,49 +247,56 @@ fn entry(slot: usize, n: u64) -> u64 {
 }
 
 /// The segments of one pane of one window: word 0 of a segment is the next one's number + 1, the others are taken in
-/// order. A chain's head keeps its last segment and how much of that is used, and its first segment.
+/// order. The chain's head keeps its first and its last segment and how much of the last is used.
 pub(super) struct Chain<'a> {
     cells: Cells<'a>,
     head: usize,
-    reserved: bool,
+    /// Numbers of segments are kept + 1, 0 for none.
+    first: u64,
+    last: u64,
+    /// Where the next word goes, and where the segment ends.
+    at: usize,
+    end: usize,
 }
 
-/// Words of a segment that hold something.
-const ROOM: usize = SEGMENT - 1;
+/// Bits of a segment's number in a chain's head.
+const SEGMENT_BITS: u32 = 28;
+const SEGMENT_NUMBER: u64 = (1 << SEGMENT_BITS) - 1;
 
 impl<'a> Chain<'a> {
     fn of(cells: Cells<'a>, window: usize, at: usize) -> Self {
-        Self { cells, head: cells.layout.chain(window, at), reserved: false }
+        let head = cells.layout.chain(window, at);
+        let (first, last, used) = Self::unpack(cells.words.get(head));
+        let start = Self::segment(cells, last);
+        let (at, end) = if last == 0 { (0, 0) } else { (start + 1 + used, start + SEGMENT) };
+        Self { cells, head, first, last, at, end }
     }
 
+    /// Where a segment begins, given its number + 1.
     fn segment(cells: Cells<'_>, number: u64) -> usize {
-        cells.layout.segments + number as usize * SEGMENT
+        cells.layout.segments + number.saturating_sub(1) as usize * SEGMENT
     }
 
-    /// (first segment + 1, last segment + 1, words used of the last), as the head packs them.
-    fn head(self_: u64) -> (u64, u64, usize) {
-        (self_ & 0xfff_ffff, self_ >> 28 & 0xfff_ffff, (self_ >> 56) as usize)
+    fn unpack(head: u64) -> (u64, u64, usize) {
+        let used = (head >> (2 * SEGMENT_BITS)) as usize;
+        (head & SEGMENT_NUMBER, head >> SEGMENT_BITS & SEGMENT_NUMBER, used.min(SEGMENT - 1))
     }
 
-    /// Makes room for so many words; false (and counted) where there are not enough segments left.
-    fn reserve(&mut self, needed: u64) -> bool {
+    /// Whether there is room for so many words; if not, it is counted.
+    fn has_room(&self, needed: u64) -> bool {
         let Cells { words, layout, .. } = self.cells;
-        let (_, last, used) = Self::head(words.get(self.head));
-        let room = if last == 0 { 0 } else { ROOM - used.min(ROOM) };
-        let more = (needed as usize).saturating_sub(room).div_ceil(ROOM);
-        // The free list is as long as what was used less what is in use: walking it tells.
-        let fresh = layout.max_segments - (words.get(state::SEGMENTS) as usize).min(layout.max_segments);
+        let more = (needed as usize).saturating_sub(self.end - self.at).div_ceil(SEGMENT - 1);
+        let fresh = layout.max_segments.saturating_sub(words.get(state::SEGMENTS) as usize);
         let mut missing = more.saturating_sub(fresh);
         let mut free = words.get(state::FREE_SEGMENT);
         while missing > 0 && free != 0 {
-            free = words.get(Self::segment(self.cells, free - 1));
+            free = words.get(Self::segment(self.cells, free));
             missing -= 1;
         }
-        self.reserved = missing == 0;
-        if !self.reserved {
+        if missing > 0 {
             words.add(state::DROPPED, 1);
         }
-        self.reserved
+        missing == 0
     }
 
     fn push_all(&mut self, slot: usize, mut n: u64) {
@@ -287,51 +307,55 @@ impl<'a> Chain<'a> {
         self.push(entry(slot, n));
     }
 
+    #[inline]
     fn push(&mut self, word: u64) {
-        let words = self.cells.words;
-        let (first, mut last, mut used) = Self::head(words.get(self.head));
-        let mut first = first;
-        if last == 0 || used >= ROOM {
-            let Some(taken) = self.take() else { return };
-            if last == 0 {
-                first = taken + 1;
-            } else {
-                words.set(Self::segment(self.cells, last - 1), taken + 1);
-            }
-            last = taken + 1;
-            used = 0;
+        if self.at == self.end && !self.extend() {
+            return;
         }
-        words.set(Self::segment(self.cells, last - 1) + 1 + used, word);
-        words.set(self.head, first | last << 28 | (used as u64 + 1) << 56);
+        self.cells.words.set(self.at, word);
+        self.at += 1;
     }
 
-    /// A segment that is free.
-    fn take(&mut self) -> Option<u64> {
+    /// Takes a segment that is free.
+    #[cold]
+    fn extend(&mut self) -> bool {
         let Cells { words, layout, .. } = self.cells;
         let free = words.get(state::FREE_SEGMENT);
-        let taken = if free != 0 {
-            words.set(state::FREE_SEGMENT, words.get(Self::segment(self.cells, free - 1)));
-            free - 1
+        let taken = if free == 0 { words.get(state::SEGMENTS) + 1 } else { free };
+        if free == 0 && taken as usize > layout.max_segments {
+            return false;
+        }
+        let start = Self::segment(self.cells, taken);
+        if free == 0 {
+            words.set(state::SEGMENTS, taken);
         } else {
-            let fresh = words.get(state::SEGMENTS);
-            if fresh as usize >= layout.max_segments {
-                return None;
-            }
-            words.set(state::SEGMENTS, fresh + 1);
-            fresh
-        };
-        words.set(Self::segment(self.cells, taken), 0);
-        Some(taken)
+            words.set(state::FREE_SEGMENT, words.get(start));
+        }
+        words.set(start, 0);
+        if self.last == 0 {
+            self.first = taken;
+        } else {
+            words.set(Self::segment(self.cells, self.last), taken);
+        }
+        (self.last, self.at, self.end) = (taken, start + 1, start + SEGMENT);
+        true
+    }
+
+    /// Writes down where the chain ends now.
+    fn finish(&self) {
+        let used = (self.at + SEGMENT - 1 - self.end) as u64;
+        self.cells.words.set(self.head, self.first | self.last << SEGMENT_BITS | used << (2 * SEGMENT_BITS));
     }
 
     /// Hands every record of a pane to `visit`: cell, sum and entries.
-    pub(super) fn visit(cells: Cells<'a>, window: usize, at: usize, visit: impl FnMut(Cell, u128, Entries<'_, 'a>)) {
-        Self::walk(cells, cells.words.get(cells.layout.chain(window, at)), visit);
-    }
-
-    fn walk(cells: Cells<'a>, head: u64, mut visit: impl FnMut(Cell, u128, Entries<'_, 'a>)) {
-        let (first, last, used) = Self::head(head);
-        let mut cursor = Cursor { cells, segment: first, last, used, word: 0, left: cells.layout.max_segments };
+    pub(super) fn visit(
+        cells: Cells<'a>,
+        window: usize,
+        at: usize,
+        mut visit: impl FnMut(Cell, u128, Entries<'_, 'a>),
+    ) {
+        let (first, last, used) = Self::unpack(cells.words.get(cells.layout.chain(window, at)));
+        let mut cursor = Cursor { cells, next: first, last, used, at: 0, end: 0, left: cells.layout.max_segments };
         while let Some(head) = cursor.next() {
             let Some(cell) = cells.layout.cell((head >> 32) as u32) else { return };
             let sum = if cell.kind == Kind::Counters {
@@ -344,52 +368,57 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// The same, and gives the segments back.
-    fn drain(cells: Cells<'a>, window: usize, at: usize, visit: impl FnMut(Cell, u128, Entries<'_, 'a>)) {
+    /// Gives the segments of a pane back.
+    fn free(cells: Cells<'a>, window: usize, at: usize) {
         let words = cells.words;
         let place = cells.layout.chain(window, at);
-        let head = words.get(place);
-        if head == 0 {
-            return;
+        let (first, last, _) = Self::unpack(words.get(place));
+        if first != 0 {
+            words.set(Self::segment(cells, last), words.get(state::FREE_SEGMENT));
+            words.set(state::FREE_SEGMENT, first);
+            words.set(place, 0);
         }
-        Self::walk(cells, head, visit);
-        let (first, last, _) = Self::head(head);
-        words.set(Self::segment(cells, last - 1), words.get(state::FREE_SEGMENT));
-        words.set(state::FREE_SEGMENT, first);
-        words.set(place, 0);
     }
 }
 
 /// A reader of a chain's words.
 struct Cursor<'a> {
     cells: Cells<'a>,
-    segment: u64,
+    next: u64,
     last: u64,
     used: usize,
-    word: usize,
+    at: usize,
+    end: usize,
     /// Segments that may still be followed: a chain that was damaged ends.
     left: usize,
+}
+
+impl Cursor<'_> {
+    #[cold]
+    fn follow(&mut self) -> bool {
+        if self.next == 0 || self.next as usize > self.cells.layout.max_segments || self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        let start = Chain::segment(self.cells, self.next);
+        let is_last = self.next == self.last;
+        self.next = if is_last { 0 } else { self.cells.words.get(start) };
+        (self.at, self.end) = (start + 1, start + 1 + if is_last { self.used } else { SEGMENT - 1 });
+        self.at < self.end
+    }
 }
 
 impl Iterator for Cursor<'_> {
     type Item = u64;
 
+    #[inline]
     fn next(&mut self) -> Option<u64> {
-        if self.segment == 0 || self.segment as usize > self.cells.layout.max_segments {
+        if self.at == self.end && !self.follow() {
             return None;
         }
-        let start = Chain::segment(self.cells, self.segment - 1);
-        if self.word == ROOM && self.segment != self.last {
-            self.left = self.left.checked_sub(1)?;
-            self.segment = self.cells.words.get(start);
-            self.word = 0;
-            return self.next();
-        }
-        if self.segment == self.last && self.word >= self.used {
-            return None;
-        }
-        self.word += 1;
-        Some(self.cells.words.get(start + self.word))
+        let word = self.cells.words.get(self.at);
+        self.at += 1;
+        Some(word)
     }
 }
 

@@ -65,12 +65,28 @@ impl Writer<'_> {
 
     /// Takes an arrival: its handle, or -1.
     pub(super) fn arrive(&mut self, t: i64, prompt_tokens: i64, cached_tokens: i64, class: usize) -> i64 {
-        if !self.begin(t, 1) {
-            return -1;
-        }
-        let handle = self.arrive_within(t, prompt_tokens, cached_tokens, class);
-        self.leave();
+        let mut handle = -1;
+        self.arrive_many(t, 1, |_| (prompt_tokens, cached_tokens, class), |arrived| handle = arrived);
         handle
+    }
+
+    /// Takes arrivals at one time: (prompt tokens, cached tokens, class) of each. Each one's handle is handed on.
+    pub(super) fn arrive_many(
+        &mut self,
+        t: i64,
+        n: usize,
+        arrival: impl Fn(usize) -> (i64, i64, usize),
+        mut handle: impl FnMut(i64),
+    ) {
+        if !self.begin(t, n) {
+            (0..n).for_each(|_| handle(-1));
+            return;
+        }
+        for at in 0..n {
+            let (prompt_tokens, cached_tokens, class) = arrival(at);
+            handle(self.arrive_within(t, prompt_tokens, cached_tokens, class));
+        }
+        self.leave();
     }
 
     fn arrive_within(&mut self, t: i64, prompt_tokens: i64, cached_tokens: i64, class: usize) -> i64 {

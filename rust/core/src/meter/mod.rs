@@ -258,6 +258,19 @@ impl Meter {
         self.write(self.own(), |writer| writer.arrive(t, prompt_tokens, cached_tokens, class as usize))
     }
 
+    /// Requests arrive together: prompt tokens, cached tokens and class of each. Their handles, -1 where refused.
+    pub fn arrive_many(&self, t: i64, arrivals: &[(i64, i64, u32)]) -> Vec<i64> {
+        let mut handles = Vec::with_capacity(arrivals.len());
+        let arrival = |at: usize| {
+            let (prompt_tokens, cached_tokens, class) = arrivals[at];
+            (prompt_tokens, cached_tokens, class as usize)
+        };
+        self.write(self.own(), |writer| {
+            writer.arrive_many(t, arrivals.len(), arrival, |handle| handles.push(handle));
+        });
+        handles
+    }
+
     /// A request arrives with the id of another: true if that is not in flight (any more); else it is refused.
     pub fn arrive_again(&self, t: i64, handle: i64) -> bool {
         match self.shards.get(shard_of(handle)) {
@@ -285,6 +298,20 @@ impl Meter {
         });
         if accepted > 0 {
             self.write(self.own(), |writer| writer.batch_of(t, handles.len()));
+        }
+    }
+
+    /// Tokens became visible, each at a time of its own: as many steps of one request each, but for the histogram of
+    /// batch sizes, which counts none. Of two columns of unequal length what is over is left.
+    #[inline]
+    pub fn tokens(&self, times: &[i64], handles: &[i64]) {
+        if self.shards.len() == 1 {
+            return self.write(0, |writer| writer.tokens(times, handles));
+        }
+        for (t, handle) in times.iter().zip(handles) {
+            self.each_shard(std::slice::from_ref(handle), None, |writer, handles, counts| {
+                writer.step(*t, handles, counts, None);
+            });
         }
     }
 

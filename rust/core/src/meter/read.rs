@@ -17,7 +17,7 @@ use super::layout::{
     place, state,
 };
 use super::memory::{Memory, Words};
-use super::sequence;
+use super::sequence::{self, Patience};
 use super::settings::{Origin, Settings};
 use super::snapshot::{AddedFigure, BurnWindow, ClassReading, GaugeFigure, Scope, Snapshot, WindowInfo, earlier};
 use crate::bounds::PANES;
@@ -99,6 +99,15 @@ impl Gathered {
                 self.low = self.low.max(low);
                 self.high = self.high.max(high);
             }
+        }
+    }
+
+    /// Takes back what was counted as less than nothing: panes were closed all the time that a cell was read.
+    fn mend(&mut self) {
+        let counts = &mut self.counts[self.span.clone()];
+        counts.iter_mut().filter(|n| **n > i64::MAX as u64).for_each(|n| *n = 0);
+        if self.sum > u128::MAX / 2 {
+            self.sum = 0;
         }
     }
 
@@ -185,6 +194,7 @@ impl Reader {
     #[must_use]
     pub fn snapshot(&self, now: Option<i64>) -> Snapshot {
         let now = now.or_else(|| self.newest());
+        let patience = &mut Patience::new();
         let block = Words(self.memory.words());
         let known = (block.published(head::CLASSES) as usize).min(self.layout.max_classes - 1);
         let mut numbers: Vec<usize> = (0..known).collect();
@@ -200,8 +210,8 @@ impl Reader {
             })
             .collect();
         let mut used = vec![false; classes.len()];
-        self.read_counters(now, &numbers, &mut classes, &mut all, &mut used);
-        self.read_sketches(now, &numbers, &mut classes, &mut all, &mut used);
+        self.read_counters(now, &numbers, &mut classes, &mut all, &mut used, patience);
+        self.read_sketches(now, &numbers, &mut classes, &mut all, &mut used, patience);
         self.read_open(now, &numbers, &mut classes, &mut all);
         let mut used = used.into_iter();
         classes.retain(|_| used.next().unwrap_or(false));
@@ -223,13 +233,13 @@ impl Reader {
             windows: Vec::new(),
             classes,
             all,
-            gauges: self.read_gauges(now),
-            added: self.read_added(now),
-            batch_sizes: self.read_batches(now),
+            gauges: self.read_gauges(now, patience),
+            added: self.read_added(now, patience),
+            batch_sizes: self.read_batches(now, patience),
             burn: None,
         };
         self.read_state(now, &mut snapshot);
-        snapshot.burn = self.settings.burn.then(|| self.read_burn(now, snapshot.first_event));
+        snapshot.burn = self.settings.burn.then(|| self.read_burn(now, snapshot.first_event, patience));
         snapshot
     }
 
@@ -259,9 +269,9 @@ impl Reader {
     }
 
     /// Reads something of a shard whose parts belong together.
-    fn settled<T>(cells: Cells<'_>, mut read: impl FnMut() -> T) -> T {
+    fn settled<T>(cells: Cells<'_>, patience: &mut Patience, mut read: impl FnMut() -> T) -> T {
         match (cells.words.0.get(state::TURNS), cells.words.0.get(state::CALLS)) {
-            (Some(turning), Some(calling)) => sequence::settled(turning, calling, read),
+            (Some(turning), Some(calling)) => sequence::settled(turning, calling, patience, read),
             _ => read(),
         }
     }
@@ -294,12 +304,12 @@ impl Reader {
     }
 
     /// Reads a cell of every shard over every scope, everything first.
-    fn read_cell(&self, now: Option<i64>, cell: Cell, room: &mut Room) {
+    fn read_cell(&self, now: Option<i64>, cell: Cell, room: &mut Room, patience: &mut Patience) {
         let Room { scopes, open, own, sights } = room;
         scopes.iter_mut().for_each(Gathered::clear);
         for (shard, sight) in sights.iter_mut().enumerate() {
             let cells = self.cells(shard);
-            Self::settled(cells, || {
+            Self::settled(cells, patience, || {
                 let turns = cells.words.get(state::TURNS);
                 if sight.turns != Some(turns) {
                     *sight = Sight { turns: Some(turns), windows: self.sight(cells, now) };
@@ -326,6 +336,7 @@ impl Reader {
                 total.absorb(open);
                 total.add(cells, cell, self.layout.level(self.layout.windows), true);
             });
+            own.iter_mut().for_each(Gathered::mend);
             scopes.iter_mut().zip(own.iter()).for_each(|(scope, own)| scope.absorb(own));
         }
     }
@@ -346,6 +357,7 @@ impl Reader {
         classes: &mut [ClassReading],
         all: &mut ClassReading,
         used: &mut [bool],
+        patience: &mut Patience,
     ) {
         let mut room = self.room(self.layout.sketch_slots);
         let mut sums = self.gathered(self.layout.sketch_slots);
@@ -357,7 +369,7 @@ impl Reader {
             };
             sums.iter_mut().for_each(Gathered::clear);
             for ((&number, class), used) in numbers.iter().zip(classes.iter_mut()).zip(used.iter_mut()) {
-                self.read_cell(now, self.layout.sketch(number, unit), &mut room);
+                self.read_cell(now, self.layout.sketch(number, unit), &mut room, patience);
                 *used |= !room.scopes[0].span.is_empty();
                 for ((scope, gathered), sum) in class.scopes.iter_mut().zip(&room.scopes).zip(&mut sums) {
                     if !gathered.span.is_empty() {
@@ -379,11 +391,12 @@ impl Reader {
         classes: &mut [ClassReading],
         all: &mut ClassReading,
         used: &mut [bool],
+        patience: &mut Patience,
     ) {
         let mut room = self.room(self.layout.class_counters);
         let mut sums = self.gathered(self.layout.class_counters);
         for ((&number, class), used) in numbers.iter().zip(classes.iter_mut()).zip(used.iter_mut()) {
-            self.read_cell(now, self.layout.counters(number), &mut room);
+            self.read_cell(now, self.layout.counters(number), &mut room, patience);
             *used |= room.scopes[0].counts.iter().any(|&n| n > 0);
             for ((scope, gathered), sum) in class.scopes.iter_mut().zip(&room.scopes).zip(&mut sums) {
                 sum.absorb(gathered);
@@ -395,10 +408,10 @@ impl Reader {
         }
     }
 
-    fn read_batches(&self, now: Option<i64>) -> Vec<Vec<(u32, u64)>> {
+    fn read_batches(&self, now: Option<i64>, patience: &mut Patience) -> Vec<Vec<(u32, u64)>> {
         let cell = self.layout.batch();
         let mut room = self.room(cell.slots);
-        self.read_cell(now, cell, &mut room);
+        self.read_cell(now, cell, &mut room, patience);
         let sizes = |gathered: &Gathered| {
             let counted = gathered.counts.iter().enumerate().filter(|&(_, &n)| n > 0);
             counted.map(|(size, &n)| (size as u32, n)).collect()
@@ -406,10 +419,10 @@ impl Reader {
         room.scopes.iter().map(sizes).collect()
     }
 
-    fn read_added(&self, now: Option<i64>) -> Vec<[AddedFigure; 7]> {
+    fn read_added(&self, now: Option<i64>, patience: &mut Patience) -> Vec<[AddedFigure; 7]> {
         let cell = self.layout.added();
         let mut room = self.room(cell.slots);
-        self.read_cell(now, cell, &mut room);
+        self.read_cell(now, cell, &mut room, patience);
         let figures = |gathered: &Gathered| {
             std::array::from_fn(|kind| {
                 let [high, low, times] = std::array::from_fn(|part| gathered.counts[3 * kind + part]);
@@ -420,7 +433,7 @@ impl Reader {
     }
 
     /// Gauges belong to the first shard.
-    fn read_gauges(&self, now: Option<i64>) -> Vec<[Option<GaugeFigure>; GAUGES]> {
+    fn read_gauges(&self, now: Option<i64>, patience: &mut Patience) -> Vec<[Option<GaugeFigure>; GAUGES]> {
         let cells = self.cells(0);
         let words = cells.words;
         let scope = |window: Option<usize>| {
@@ -457,20 +470,22 @@ impl Reader {
                     high = high.max(value as u64 + 1);
                 }
                 // Where no pane knows of the gauge, as before it was first set, there is none.
-                (high > 0).then(|| GaugeFigure { max: high as i64 - 1, ..figure })
+                (high > 0).then(|| GaugeFigure { max: (high - 1) as i64, ..figure })
             })
         };
-        Self::settled(cells, || std::iter::once(None).chain((0..self.layout.windows).map(Some)).map(scope).collect())
+        Self::settled(cells, patience, || {
+            std::iter::once(None).chain((0..self.layout.windows).map(Some)).map(scope).collect()
+        })
     }
 
-    fn read_burn(&self, now: Option<i64>, first_event: Option<i64>) -> Vec<BurnWindow> {
+    fn read_burn(&self, now: Option<i64>, first_event: Option<i64>, patience: &mut Patience) -> Vec<BurnWindow> {
         let ring = |(ring, seconds): (usize, i64)| {
             let width_ns = seconds * 1_000_000_000;
             let pane_ns = width_ns / PANES;
             let mut sums = vec![0; self.layout.burn_words];
             for shard in 0..self.shards() {
                 let cells = self.cells(shard);
-                let found = Self::settled(cells, || {
+                let found = Self::settled(cells, patience, || {
                     let mut sums = vec![0; self.layout.burn_words];
                     let (Some(now), Some(stand)) = (now, cells.words.time(state::STAND)) else { return sums };
                     let (asked, newest) = (pane(now, pane_ns), pane(stand, pane_ns));

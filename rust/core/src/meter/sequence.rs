@@ -5,12 +5,24 @@
 
 use super::atomic::{AtomicU64, Ordering, fence};
 
-/// How often something is read again because a call was under way.
-const PATIENCE: u32 = 6;
-/// How often it is read again because panes were being closed, before a writer that died doing so is assumed.
-const ENDURANCE: u32 = if cfg!(loom) { 4 } else { 2000 };
+/// How often a reader reads again in all, before it takes what it can have.
+pub(super) struct Patience {
+    /// Because a call was under way.
+    calls: u32,
+    /// Because panes were being closed: when this is used up, the writer is taken for one that died doing so.
+    turns: u32,
+}
+
+impl Patience {
+    pub(super) const fn new() -> Self {
+        if cfg!(loom) { Self { calls: 3, turns: 4 } } else { Self { calls: 200, turns: 4000 } }
+    }
+}
+
+/// Of one thing, so often because a call was under way.
+const CALLS_EACH: u32 = 6;
 /// After so many attempts the writer is given time.
-const ATTEMPTS_AT_ONCE: u32 = 64;
+const ATTEMPTS_AT_ONCE: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// Says that writing begins.
 #[inline(always)]
@@ -29,22 +41,29 @@ pub(super) fn end(sequence: &AtomicU64) {
 }
 
 /// Reads something until no pane was closed meanwhile and, if it can be had in a few attempts, between two calls.
-pub(super) fn settled<T>(turns: &AtomicU64, calls: &AtomicU64, mut read: impl FnMut() -> T) -> T {
-    let (mut patience, mut endurance) = (PATIENCE, ENDURANCE);
+pub(super) fn settled<T>(
+    turns: &AtomicU64,
+    calls: &AtomicU64,
+    patience: &mut Patience,
+    mut read: impl FnMut() -> T,
+) -> T {
+    let (mut attempts, mut calls_left) = (0, CALLS_EACH);
     loop {
         let before = (turns.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let found = read();
         fence(Ordering::Acquire);
         let after = (turns.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
-        if (before.0 % 2 == 1 || after.0 != before.0) && endurance > 0 {
-            endurance -= 1;
+        attempts += 1;
+        if (before.0 % 2 == 1 || after.0 != before.0) && patience.turns > 0 {
+            patience.turns -= 1;
             // A writer that was put to sleep needs time, not attempts.
-            if ENDURANCE - endurance > ATTEMPTS_AT_ONCE || cfg!(loom) {
+            if attempts > ATTEMPTS_AT_ONCE {
                 super::atomic::yield_now();
             }
-        } else if (before.1 % 2 == 1 || after.1 != before.1) && patience > 0 {
-            patience -= 1;
+        } else if (before.1 % 2 == 1 || after.1 != before.1) && calls_left > 0 && patience.calls > 0 {
+            patience.calls -= 1;
+            calls_left -= 1;
         } else {
             return found;
         }
@@ -111,7 +130,7 @@ mod models {
 
         /// The total, the window, the sum.
         fn read(&self) -> (u64, u64, u64) {
-            settled(&self.turns, &self.calls, || {
+            settled(&self.turns, &self.calls, &mut Patience::new(), || {
                 let open = self.cells[0].load(Ordering::Relaxed);
                 let window = open + self.cells[1].load(Ordering::Relaxed);
                 (open + self.cells[2].load(Ordering::Relaxed), window, self.sum.load(Ordering::Relaxed))

@@ -36,6 +36,11 @@ pub(super) struct Shard {
 }
 
 impl Shard {
+    /// From this time on something must be closed.
+    pub(super) fn turn_at(&self) -> i64 {
+        self.turn_at
+    }
+
     pub(super) fn new() -> Self {
         Self {
             horizon: Horizon::default(),
@@ -129,6 +134,12 @@ impl<'a> Writer<'a> {
     #[inline]
     pub(super) fn accept(&mut self, t: i64) {
         self.shard.horizon.accept(t);
+        self.advance();
+    }
+
+    /// Times were accepted that turn no pane.
+    pub(super) fn accept_plainly(&mut self, newest: i64) {
+        self.shard.horizon.accept_run(newest);
         self.advance();
     }
 

@@ -221,6 +221,30 @@ impl Snapshot {
         BURN_SECONDS.map(|seconds| seconds * 1_000_000_000)
     }
 
+    /// The same snapshot on a clock that is so many nanoseconds ahead.
+    #[must_use]
+    pub fn shift(&self, ns: i64) -> Self {
+        let mut shifted = self.clone();
+        let times = [
+            &mut shifted.now,
+            &mut shifted.newest,
+            &mut shifted.first_event,
+            &mut shifted.first_arrival,
+            &mut shifted.first_emission,
+            &mut shifted.last_emission,
+            &mut shifted.ready,
+        ];
+        for t in times.into_iter().flatten() {
+            *t = t.saturating_add(ns).max(0);
+        }
+        let origin = &mut shifted.origin;
+        origin.anchor_monotonic_ns = origin.anchor_monotonic_ns.saturating_add(ns);
+        if origin.process_start_ns != 0 {
+            origin.process_start_ns = origin.process_start_ns.saturating_add(ns);
+        }
+        shifted
+    }
+
     /// This and another meter's snapshot together. Gauges add up (their maximum is then an upper bound); a window is
     /// as wide as the wider of both.
     ///
@@ -237,6 +261,10 @@ impl Snapshot {
         same("scale", mine.scale == theirs.scale)?;
         same("ITL rule", mine.itl_rule == theirs.itl_rule)?;
         let mut sum = self.clone();
+        if self.origin != other.origin {
+            // What two processes wrote has the origin of neither.
+            (sum.origin.pid, sum.origin.process_start_ns) = (0, 0);
+        }
         sum.now = self.now.max(other.now);
         sum.newest = self.newest.max(other.newest);
         sum.last_emission = self.last_emission.max(other.last_emission);

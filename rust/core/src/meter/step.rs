@@ -11,7 +11,7 @@ use super::layout::{CELL_HEAD, SLOT, counter, state};
 use super::shard::Writer;
 use crate::bounds::{EMISSION_TOKENS, METER_CLASSES};
 use crate::request::{Event, Metric};
-use crate::sketch::ItlRule;
+use crate::sketch::{ItlRule, slots_of};
 
 /// Handles that are gone through at a time.
 const BLOCK: usize = 256;
@@ -34,6 +34,7 @@ pub(super) struct Scratch {
     shared: Box<[[u32; LANES]; CLASSES]>,
     /// By class: what other gaps come to.
     own: Box<[Own; CLASSES]>,
+    gaps: Gaps,
     /// Places in the block of those that are not done yet.
     rest: [u16; BLOCK],
 }
@@ -51,7 +52,7 @@ const EMPTY: Own = Own { tokens: 0, sum: 0, low: 0, high: 0 };
 
 impl Scratch {
     pub(super) fn new() -> Self {
-        Self { shared: boxed([0; LANES]), own: boxed(EMPTY), rest: [0; BLOCK] }
+        Self { shared: boxed([0; LANES]), own: boxed(EMPTY), gaps: Gaps::new(), rest: [0; BLOCK] }
     }
 }
 
@@ -80,10 +81,9 @@ impl<'a> Step<'a> {
 /// Takes the requests whose last token came with the step before; the others' places are written to `rest`, and how
 /// many they are is returned.
 #[inline(never)]
-fn take_shared<const COUNTED: bool>(
+fn take_shared(
     step: Step<'_>,
     handles: &[i64],
-    counts: &[i64],
     shared: &mut [[u32; LANES]; CLASSES],
     rest: &mut [u16; BLOCK],
 ) -> usize {
@@ -93,7 +93,6 @@ fn take_shared<const COUNTED: bool>(
             && identity.load(Relaxed) == handle as u64
             && last.load(Relaxed) == step.before as u64
             && step.t <= safe_until.load(Relaxed) as i64
-            && (!COUNTED || counts.get(at) == Some(&1))
         {
             let before = packed.load(Relaxed);
             last.store(step.t as u64, Relaxed);
@@ -116,55 +115,108 @@ fn take_shared<const COUNTED: bool>(
     left
 }
 
+/// The gaps of a block that are requests' own.
+pub(super) struct Gaps {
+    n: usize,
+    /// What is observed: the gap, or what the ITL rule makes of it.
+    values: [i64; BLOCK],
+    classes: [u16; BLOCK],
+    tokens: [u8; BLOCK],
+    slots: [u16; BLOCK],
+}
+
+impl Gaps {
+    const fn new() -> Self {
+        Self { n: 0, values: [0; BLOCK], classes: [0; BLOCK], tokens: [1; BLOCK], slots: [0; BLOCK] }
+    }
+}
+
 /// Takes those of the rest whose gap is their own; the others stay in `rest`, and how many they are is returned.
 #[inline(never)]
 fn take_own<const COUNTED: bool>(
     step: Step<'_>,
     (handles, counts): (&[i64], &[i64]),
-    (cells, limit, rule): (Cells<'_>, u64, ItlRule),
-    own: &mut [Own; CLASSES],
+    limit: u64,
+    gaps: &mut Gaps,
     rest: &mut [u16; BLOCK],
     left: usize,
 ) -> usize {
-    let mut still_left = 0;
-    let buckets = cells.layout.level(0) + CELL_HEAD;
+    let (mut n, mut still_left) = (0, 0);
     for place in 0..left.min(BLOCK) {
         let at = rest[place];
         let handle = handles.get(usize::from(at)).copied().unwrap_or(-1);
         let k = if COUNTED { counts.get(usize::from(at)).copied().unwrap_or(0) } else { 1 };
-        let done = step.slot(handle).is_some_and(|[identity, last, packed, safe_until]| {
-            let gap = step.t.wrapping_sub(last.load(Relaxed) as i64) as u64;
-            if identity.load(Relaxed) != handle as u64
-                || gap >= limit
-                || step.t > safe_until.load(Relaxed) as i64
-                || COUNTED && !(1..=FEW).contains(&k)
-            {
-                return false;
-            }
+        if let Some([identity, last, packed, safe_until]) = step.slot(handle)
+            && identity.load(Relaxed) == handle as u64
+            && let gap = step.t.wrapping_sub(last.load(Relaxed) as i64)
+            && (gap as u64) < limit
+            && step.t <= safe_until.load(Relaxed) as i64
+            && (!COUNTED || (1..=FEW).contains(&k))
+        {
             let before = packed.load(Relaxed);
             last.store(step.t as u64, Relaxed);
             packed.store(before.wrapping_add(k as u64), Relaxed);
-            let class = class_of(before) % CLASSES;
-            let own = &mut own[class];
-            own.tokens += k as u64;
-            own.sum += gap;
-            let cell = buckets + cells.layout.sketch(class, Metric::Itl as usize).offset;
-            let mut sample = |value: i64, n: u64| {
-                own.low = own.low.max(i64::MAX as u64 - value as u64);
-                own.high = own.high.max(value as u64 + 1);
-                cells.words.add(cell + cells.mapping.slot(value), n);
-            };
+            gaps.values[n % BLOCK] = gap;
+            gaps.classes[n % BLOCK] = (class_of(before) % CLASSES) as u16;
             if COUNTED {
-                rule.samples(gap as i64, k as u64, |value, n, _| sample(value, n));
-            } else {
-                sample(gap as i64, 1);
+                gaps.tokens[n % BLOCK] = k as u8;
             }
-            true
-        });
-        rest[still_left % BLOCK] = at;
-        still_left += usize::from(!done);
+            n += 1;
+        } else {
+            rest[still_left % BLOCK] = at;
+            still_left += 1;
+        }
     }
+    gaps.n = n;
     still_left
+}
+
+/// Counts the gaps in the cells of the finest open panes; their sums and ends are kept by class until the step ends.
+#[inline(never)]
+fn record_own<const COUNTED: bool>(
+    cells: Cells<'_>,
+    (scale, rule): (u8, ItlRule),
+    gaps: &mut Gaps,
+    own: &mut [Own; CLASSES],
+) {
+    let n = gaps.n.min(BLOCK);
+    if COUNTED {
+        for ((value, &k), &class) in gaps.values.iter_mut().zip(&gaps.tokens).zip(&gaps.classes).take(n) {
+            own[usize::from(class) % CLASSES].sum += *value as u64;
+            if k > 1 && rule == ItlRule::Token {
+                *value /= i64::from(k);
+            }
+        }
+    }
+    slots_of(scale, &gaps.values[..n], &mut gaps.slots);
+    let first = cells.layout.level(0) + cells.layout.sketch(0, Metric::Itl as usize).offset + CELL_HEAD;
+    let stride = cells.layout.sketch(1, 0).offset - cells.layout.sketch(0, 0).offset;
+    for (((&value, &slot), &class), &k) in
+        gaps.values.iter().zip(&gaps.slots).zip(&gaps.classes).zip(&gaps.tokens).take(n)
+    {
+        let class = usize::from(class) % CLASSES;
+        let own = &mut own[class];
+        let (low, high) = (i64::MAX as u64 - value as u64, value as u64 + 1);
+        if low > own.low {
+            own.low = low;
+        }
+        if high > own.high {
+            own.high = high;
+        }
+        let cell = first + class * stride;
+        if COUNTED {
+            own.tokens += u64::from(k);
+            cells.words.add(cell + usize::from(slot), if rule == ItlRule::Token { u64::from(k) } else { 1 });
+            if k > 1 && rule == ItlRule::Stamp {
+                cells.words.add(cell, u64::from(k) - 1);
+                own.low = i64::MAX as u64;
+            }
+        } else {
+            own.tokens += 1;
+            own.sum += value as u64;
+            cells.words.add(cell + usize::from(slot), 1);
+        }
+    }
 }
 
 /// Asks for the slots of a block, so that they come while others are worked on.
@@ -194,8 +246,8 @@ impl Writer<'_> {
             let end = (start + BLOCK).min(handles.len());
             let Some(block) = handles.get(start..end) else { break };
             accepted += match counts.and_then(|counts| counts.get(start..end)) {
-                None => self.block::<false>(placing, block, &[]),
-                Some(counts) => self.block::<true>(placing, block, counts),
+                Some(counts) if counts.iter().any(|&k| k != 1) => self.block::<true>(placing, block, counts),
+                _ => self.block::<false>(placing, block, &[]),
             };
         }
         if accepted > 0 {
@@ -207,6 +259,71 @@ impl Writer<'_> {
         }
         self.leave();
         accepted
+    }
+
+    /// Takes tokens that each have a time of their own.
+    pub(super) fn tokens(&mut self, times: &[i64], handles: &[i64]) {
+        let n = times.len().min(handles.len());
+        let mut at = 0;
+        while at < n {
+            let end = (at + BLOCK).min(n);
+            let taken = self.plain_tokens(&times[at..end], &handles[at..end]);
+            at += taken;
+            if at < end {
+                self.step(times[at], &handles[at..=at], None, None);
+                at += 1;
+            }
+        }
+    }
+
+    /// Takes the tokens up to the first that is not plain, whose time turns a pane, or lies before the open one; how
+    /// many they are.
+    fn plain_tokens(&mut self, times: &[i64], handles: &[i64]) -> usize {
+        let slots = self.words.part(self.layout.slots, self.shard.slots_used as usize * SLOT);
+        let slots = slots.0.as_chunks().0;
+        if self.shard.slots_used as usize >= FAR_SLOTS {
+            ask_ahead(Step { t: 0, before: 0, slots }, handles);
+        }
+        let limit = self.settings.close_look_ns().min(OWN_LIMIT_NS);
+        let times_within = self.shard.open_from..self.shard.turn_at();
+        let gaps = &mut self.shard.scratch.gaps;
+        let mut n = 0;
+        let mut newest = i64::MIN;
+        let mut oldest = i64::MAX;
+        self.words.begin(state::CALLS);
+        for (&t, &handle) in times.iter().zip(handles) {
+            let step = Step { t, before: 0, slots };
+            if times_within.contains(&t)
+                && let Some([identity, last, packed, safe_until]) = step.slot(handle)
+                && identity.load(Relaxed) == handle as u64
+                && let gap = t.wrapping_sub(last.load(Relaxed) as i64)
+                && (gap as u64) < limit
+                && t <= safe_until.load(Relaxed) as i64
+            {
+                let before = packed.load(Relaxed);
+                last.store(t as u64, Relaxed);
+                packed.store(before.wrapping_add(1), Relaxed);
+                gaps.values[n % BLOCK] = gap;
+                gaps.classes[n % BLOCK] = (class_of(before) % CLASSES) as u16;
+                n += 1;
+                newest = newest.max(t);
+                oldest = oldest.min(t);
+            } else {
+                break;
+            }
+        }
+        gaps.n = n;
+        if n > 0 {
+            self.accept_plainly(newest);
+            let cells = self.cells();
+            let Scratch { own, gaps, .. } = &mut self.shard.scratch;
+            record_own::<false>(cells, (self.settings.scale, self.settings.itl_rule), gaps, own);
+            let placing = Placing { level: 0, t: newest };
+            self.note(Placing { level: 0, t: oldest }, n as u64);
+            self.settle(placing);
+        }
+        self.leave();
+        n
     }
 
     /// Counts a step that other shards took part in.
@@ -237,17 +354,20 @@ impl Writer<'_> {
             ask_ahead(step, handles);
         }
         let cells = self.cells();
-        let Scratch { shared, own, rest } = &mut self.shard.scratch;
+        let Scratch { shared, own, gaps, rest } = &mut self.shard.scratch;
         let mut left = handles.len();
-        if placing.level == 0 {
-            left = take_shared::<COUNTED>(step, handles, counts, shared, rest);
-            if left > 0 {
-                let by = (cells, limit, self.settings.itl_rule);
-                left = take_own::<COUNTED>(step, (handles, counts), by, own, rest, left);
-            }
-        } else {
-            // Late tokens are taken one by one.
+        // Of a request that is named twice the tokens are taken in order: either both wait, or none. So where there are
+        // counts, the order is kept throughout, and a count that the fast path does not take makes all wait.
+        let in_order = COUNTED || placing.level > 0;
+        if in_order {
             rest.iter_mut().zip(0..).for_each(|(place, at)| *place = at);
+        } else {
+            left = take_shared(step, handles, shared, rest);
+        }
+        let all_wait = placing.level > 0 || counts.iter().any(|&k| k > FEW);
+        if left > 0 && !all_wait {
+            left = take_own::<COUNTED>(step, (handles, counts), limit, gaps, rest, left);
+            record_own::<COUNTED>(cells, (self.settings.scale, self.settings.itl_rule), gaps, own);
         }
         let mut accepted = (handles.len() - left) as u64;
         if accepted > 0 {

@@ -131,6 +131,46 @@ fn record_avx2<T: Number, const SECONDS: bool>(sketch: &mut Sketch, values: &[T]
     record_blocks::<T, SECONDS>(sketch, values);
 }
 
+/// The slots of durations, none of them negative, in the sketch of a scale.
+#[allow(unsafe_code)]
+pub(crate) fn slots_of(scale: u8, ns: &[i64], slots: &mut [u16]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+        {
+            // SAFETY: the features were just found.
+            return unsafe { slots_avx512(scale, ns, slots) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the feature was just found.
+            return unsafe { slots_avx2(scale, ns, slots) };
+        }
+    }
+    slots_plainly(scale, ns, slots);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2")]
+fn slots_avx512(scale: u8, ns: &[i64], slots: &mut [u16]) {
+    slots_plainly(scale, ns, slots);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn slots_avx2(scale: u8, ns: &[i64], slots: &mut [u16]) {
+    slots_plainly(scale, ns, slots);
+}
+
+#[inline(always)]
+fn slots_plainly(scale: u8, ns: &[i64], slots: &mut [u16]) {
+    let mapping = Mapping::of(scale);
+    for (slot, &ns) in slots.iter_mut().zip(ns) {
+        *slot = mapping.slot_of_whole(ns.min(TABLE_LIMIT_NS) as f64) as u16;
+    }
+}
+
 #[inline(always)]
 fn record_blocks<T: Number, const SECONDS: bool>(sketch: &mut Sketch, values: &[T]) {
     let mapping = Mapping::of(sketch.scale);

@@ -15,6 +15,7 @@ mod store;
 mod table;
 
 pub use bulk::Number;
+pub(crate) use bulk::slots_of;
 pub use mapping::{Mapping, edge_floor_ns, edge_seconds, relative_error};
 pub use rule::ItlRule;
 pub use store::{Dense, Sparse, Store};

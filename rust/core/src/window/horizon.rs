@@ -36,6 +36,13 @@ impl Horizon {
         self.newest = self.newest.max(Some(t));
     }
 
+    /// Events were accepted whose times were certain to be admitted; none of them is newer than this one.
+    #[inline]
+    pub fn accept_run(&mut self, newest: i64) {
+        self.suspect = false;
+        self.accept(newest);
+    }
+
     /// The newest time that was taken.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
