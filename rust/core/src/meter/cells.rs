@@ -121,6 +121,8 @@ impl Cells<'_> {
 
     #[cold]
     fn record_late(self, placing: Placing, cell: Cell, slot: usize, sample: Sample) {
+        // What a reader knows of the closed panes does not hold any more.
+        self.words.begin(state::TURNS);
         for (window, at) in self.closed_panes(placing) {
             let mut chain = Chain::of(self, window, at);
             if chain.has_room(3 + entries(sample.n)) {
@@ -135,10 +137,12 @@ impl Cells<'_> {
                 self.words.raise(extreme + 1, sample.value as u64 + 1);
             }
         }
+        self.words.end(state::TURNS);
     }
 
     #[cold]
     fn count_late(self, placing: Placing, cell: Cell, slot: usize, n: u64) {
+        self.words.begin(state::TURNS);
         for (window, at) in self.closed_panes(placing) {
             let mut chain = Chain::of(self, window, at);
             if chain.has_room(1 + entries(n)) {
@@ -148,6 +152,7 @@ impl Cells<'_> {
                 self.words.add(self.layout.closed(window) + cell.offset + slot, n);
             }
         }
+        self.words.end(state::TURNS);
     }
 
     /// Moves what a window's open pane holds to the level above, and (where `keep` gives its place) to the ring.

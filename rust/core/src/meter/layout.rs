@@ -42,7 +42,7 @@ pub(super) const CLASS: usize = 2 + bounds::CLASS_KEY_BYTES.div_ceil(8);
 pub(super) mod state {
     /// Odd while a call is under way.
     pub const CALLS: usize = 0;
-    /// Odd while panes are being closed.
+    /// Odd while closed panes change: when one is closed, leaves its ring, or is added to late.
     pub const TURNS: usize = 1;
     pub const NEWEST: usize = 2;
     /// The time at which the rings stand.

@@ -44,16 +44,18 @@ struct Gathered {
     sum: u128,
     low: u64,
     high: u64,
+    /// Whether it was written to while it was read.
+    torn: bool,
 }
 
 impl Gathered {
     fn new(slots: usize) -> Self {
-        Self { counts: vec![0; slots], span: 0..0, sum: 0, low: 0, high: 0 }
+        Self { counts: vec![0; slots], span: 0..0, sum: 0, low: 0, high: 0, torn: false }
     }
 
     fn clear(&mut self) {
         self.counts[self.span.clone()].fill(0);
-        (self.span, self.sum, self.low, self.high) = (0..0, 0, 0, 0);
+        (self.span, self.sum, self.low, self.high, self.torn) = (0..0, 0, 0, 0, false);
     }
 
     fn widen(&mut self, span: &Range<usize>) {
@@ -75,6 +77,7 @@ impl Gathered {
         self.sum = self.sum.wrapping_add(other.sum);
         self.low = self.low.max(other.low);
         self.high = self.high.max(other.high);
+        self.torn |= other.torn;
     }
 
     /// Adds a cell of a level; whether its head's extremes count is the caller's to say.
@@ -104,6 +107,7 @@ impl Gathered {
 
     /// Takes back what was counted as less than nothing: panes were closed all the time that a cell was read.
     fn mend(&mut self) {
+        self.torn = true;
         let counts = &mut self.counts[self.span.clone()];
         counts.iter_mut().filter(|n| **n > i64::MAX as u64).for_each(|n| *n = 0);
         if self.sum > u128::MAX / 2 {
@@ -114,7 +118,7 @@ impl Gathered {
     fn sketch(&self, scale: u8, metric: Option<Metric>, settings: &Settings) -> Sketch<crate::sketch::Sparse> {
         let rule = (metric == Some(Metric::Itl)).then_some(settings.itl_rule);
         let ends = ((i64::MAX as u64).wrapping_sub(self.low) as i64, self.high.wrapping_sub(1) as i64);
-        Sketch::gather(scale, rule, (self.span.start, &self.counts[self.span.clone()]), self.sum, ends)
+        Sketch::gather(scale, rule, (self.span.start, &self.counts[self.span.clone()]), self.sum, ends, self.torn)
     }
 }
 
@@ -269,10 +273,10 @@ impl Reader {
     }
 
     /// Reads something of a shard whose parts belong together.
-    fn settled<T>(cells: Cells<'_>, patience: &mut Patience, mut read: impl FnMut() -> T) -> T {
+    fn settled<T>(cells: Cells<'_>, patience: &mut Patience, mut read: impl FnMut() -> T) -> (T, bool) {
         match (cells.words.0.get(state::TURNS), cells.words.0.get(state::CALLS)) {
             (Some(turning), Some(calling)) => sequence::settled(turning, calling, patience, read),
-            _ => read(),
+            _ => (read(), false),
         }
     }
 
@@ -309,7 +313,7 @@ impl Reader {
         scopes.iter_mut().for_each(Gathered::clear);
         for (shard, sight) in sights.iter_mut().enumerate() {
             let cells = self.cells(shard);
-            Self::settled(cells, patience, || {
+            let ((), whole) = Self::settled(cells, patience, || {
                 let turns = cells.words.get(state::TURNS);
                 if sight.turns != Some(turns) {
                     *sight = Sight { turns: Some(turns), windows: self.sight(cells, now) };
@@ -318,6 +322,10 @@ impl Reader {
                 open.clear();
                 for (window, sight) in sight.windows.iter().enumerate() {
                     open.add(cells, cell, self.layout.level(window), true);
+                    if now.is_none() {
+                        // Nothing had been seen yet when the reading began.
+                        continue;
+                    }
                     let scope = &mut own[window + 1];
                     if sight.open {
                         scope.absorb(open);
@@ -336,7 +344,9 @@ impl Reader {
                 total.absorb(open);
                 total.add(cells, cell, self.layout.level(self.layout.windows), true);
             });
-            own.iter_mut().for_each(Gathered::mend);
+            if !whole {
+                own.iter_mut().for_each(Gathered::mend);
+            }
             scopes.iter_mut().zip(own.iter()).for_each(|(scope, own)| scope.absorb(own));
         }
     }
@@ -473,9 +483,8 @@ impl Reader {
                 (high > 0).then(|| GaugeFigure { max: (high - 1) as i64, ..figure })
             })
         };
-        Self::settled(cells, patience, || {
-            std::iter::once(None).chain((0..self.layout.windows).map(Some)).map(scope).collect()
-        })
+        let scopes = || std::iter::once(None).chain((0..self.layout.windows).map(Some)).map(scope).collect();
+        Self::settled(cells, patience, scopes).0
     }
 
     fn read_burn(&self, now: Option<i64>, first_event: Option<i64>, patience: &mut Patience) -> Vec<BurnWindow> {
@@ -485,7 +494,7 @@ impl Reader {
             let mut sums = vec![0; self.layout.burn_words];
             for shard in 0..self.shards() {
                 let cells = self.cells(shard);
-                let found = Self::settled(cells, patience, || {
+                let (found, _) = Self::settled(cells, patience, || {
                     let mut sums = vec![0; self.layout.burn_words];
                     let (Some(now), Some(stand)) = (now, cells.words.time(state::STAND)) else { return sums };
                     let (asked, newest) = (pane(now, pane_ns), pane(stand, pane_ns));

@@ -40,13 +40,14 @@ pub(super) fn end(sequence: &AtomicU64) {
     sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
-/// Reads something until no pane was closed meanwhile and, if it can be had in a few attempts, between two calls.
+/// Reads something until no pane was closed meanwhile and, if it can be had in a few attempts, between two calls; and
+/// says whether it was had so.
 pub(super) fn settled<T>(
     turns: &AtomicU64,
     calls: &AtomicU64,
     patience: &mut Patience,
     mut read: impl FnMut() -> T,
-) -> T {
+) -> (T, bool) {
     let (mut attempts, mut calls_left) = (0, CALLS_EACH);
     loop {
         let before = (turns.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
@@ -55,17 +56,19 @@ pub(super) fn settled<T>(
         fence(Ordering::Acquire);
         let after = (turns.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
         attempts += 1;
-        if (before.0 % 2 == 1 || after.0 != before.0) && patience.turns > 0 {
+        let turned = before.0 % 2 == 1 || after.0 != before.0;
+        let called = before.1 % 2 == 1 || after.1 != before.1;
+        if turned && patience.turns > 0 {
             patience.turns -= 1;
             // A writer that was put to sleep needs time, not attempts.
             if attempts > ATTEMPTS_AT_ONCE {
                 super::atomic::yield_now();
             }
-        } else if (before.1 % 2 == 1 || after.1 != before.1) && calls_left > 0 && patience.calls > 0 {
+        } else if called && calls_left > 0 && patience.calls > 0 {
             patience.calls -= 1;
             calls_left -= 1;
         } else {
-            return found;
+            return (found, !turned && !called);
         }
     }
 }
@@ -135,6 +138,7 @@ mod models {
                 let window = open + self.cells[1].load(Ordering::Relaxed);
                 (open + self.cells[2].load(Ordering::Relaxed), window, self.sum.load(Ordering::Relaxed))
             })
+            .0
         }
     }
 

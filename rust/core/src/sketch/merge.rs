@@ -211,28 +211,35 @@ impl<S: Store> Sketch<S> {
 }
 
 impl Sketch<super::Sparse> {
-    /// The sketch of counts that were read while another wrote them; the first count is slot `first`'s. Sum, min and
-    /// max may be of a moment just before or after: they are taken to the nearest that the counts allow.
+    /// The sketch of counts that were read from a live one; the first count is slot `first`'s. Where they were `torn`,
+    /// sum, min and max may be of a moment just before or after: they are taken to the nearest that the counts allow.
     pub(crate) fn gather(
         scale: u8,
         itl_rule: Option<super::ItlRule>,
         (first, counts): (usize, &[u64]),
         sum_ns: u128,
         (min_ns, max_ns): (i64, i64),
+        torn: bool,
     ) -> Self {
         let mut sketch = Self { store: super::Sparse::gather(first, counts), ..Self::empty(scale, itl_rule) };
         let (Some(low), Some(high)) = sketch.store.ends() else { return sketch };
-        let overflow = sketch.overflow_slot();
-        let (least, most) = sketch.slot_range_ns(low);
-        sketch.min_ns = if low == overflow { min_ns.max(least) } else { min_ns.clamp(least, most) };
-        let (least, most) = sketch.slot_range_ns(high);
-        sketch.max_ns = if high == overflow { max_ns.max(least) } else { max_ns.clamp(least, most) };
-        sketch.max_ns = sketch.max_ns.max(sketch.min_ns);
-        sketch.sum_ns = sum_ns;
-        if !sketch.sum_is_possible() {
-            let (least, bound) = sketch.sum_bounds();
-            sketch.sum_ns = sum_ns.clamp(least, bound.saturating_sub(1).max(least));
+        (sketch.sum_ns, sketch.min_ns, sketch.max_ns) = (sum_ns, min_ns, max_ns);
+        if torn {
+            sketch.mend(low, high);
         }
         sketch
+    }
+
+    fn mend(&mut self, low: usize, high: usize) {
+        let overflow = self.overflow_slot();
+        let (least, most) = self.slot_range_ns(low);
+        self.min_ns = if low == overflow { self.min_ns.max(least) } else { self.min_ns.clamp(least, most) };
+        let (least, most) = self.slot_range_ns(high);
+        self.max_ns = if high == overflow { self.max_ns.max(least) } else { self.max_ns.clamp(least, most) };
+        self.max_ns = self.max_ns.max(self.min_ns);
+        if !self.sum_is_possible() {
+            let (least, bound) = self.sum_bounds();
+            self.sum_ns = self.sum_ns.clamp(least, bound.saturating_sub(1).max(least));
+        }
     }
 }

@@ -42,18 +42,22 @@ impl<S: Store> Sketch<S> {
         let count = self.count();
         let estimates = &mut estimates[start..];
         let rank = |q: f64| ((q * count as f64).ceil() as u64).clamp(1, count);
-        // Quantiles are mostly asked for in ascending order: each pass goes on as long as they are.
+        // Quantiles are mostly asked for in ascending order: one pass goes on as long as they are.
         let mut at = 0;
         while at < qs.len() {
             let mut seen = 0;
-            let from = at;
+            let mut next = rank(qs[at]);
             self.store.visit(self.span(), |slot, n| {
                 seen += n;
-                while at < qs.len() && (at == from || qs[at] >= qs[at - 1]) && rank(qs[at]) <= seen {
+                while next <= seen {
                     estimates[at] = self.estimate(slot);
                     at += 1;
+                    if at == qs.len() || qs[at] < qs[at - 1] {
+                        return false;
+                    }
+                    next = rank(qs[at]);
                 }
-                at < qs.len() && (at == from || qs[at] >= qs[at - 1])
+                true
             });
         }
         for (estimate, &q) in estimates.iter_mut().zip(qs) {
