@@ -247,7 +247,7 @@ impl Writer<'_> {
             words.raise(state::LAST_EMISSION, t as u64 + 1);
             self.earliest(state::FIRST_EMISSION, t);
             let first = matches!(observation, Observation::First { .. });
-            self.move_deadlines(taken, t, k, first, before);
+            self.move_deadlines((taken.index, taken.class), t, k, first, before);
             if nearly_full(before + k) {
                 // No time is safe: the fast path does not count tokens to their limit.
                 words.set(self.hot(taken.index) + 3, i64::MIN as u64);
@@ -275,22 +275,22 @@ impl Writer<'_> {
 
     /// Moves the deadlines of a request's SLO sets, as [`Fluidity`](crate::slo::Fluidity) defines them: a token is due
     /// at a time that grows by the limit with each token, and begins anew at a token that came too late.
-    fn move_deadlines(&self, taken: &Taken, t: i64, k: u64, first: bool, before: u64) {
-        let judges = self.judges(taken.class);
+    pub(super) fn move_deadlines(&self, (index, class): (usize, usize), t: i64, k: u64, first: bool, before: u64) {
+        let judges = self.judges(class);
         if judges == 0 {
             return;
         }
         let words = self.words;
-        let arrival = words.get(self.cold(taken.index)) as i64;
         let mut safe_until = i64::MAX;
         for (set, slo) in self.settings.slos.iter().map(|set| &set.slo).enumerate() {
             if judges >> set & 1 == 0 {
                 continue;
             }
-            let at = self.deadline(taken.index, set);
+            let at = self.deadline(index, set);
             let packed = words.get(at + 2);
             let (due, limit) = if first {
                 words.set(at + 1, 0);
+                let arrival = words.get(self.cold(index)) as i64;
                 (arrival.saturating_add(slo.ttft_ns), slo.ttft_ns)
             } else {
                 let since = (before as u32).wrapping_sub(packed as u32);
@@ -302,14 +302,16 @@ impl Writer<'_> {
                 later(due, slo.tpot_ns, k)
             } else {
                 missed += 1;
-                words.add(at + 1, ((t - due) / limit) as u64);
+                if t - due >= limit {
+                    words.add(at + 1, ((t - due) / limit) as u64);
+                }
                 later(t, slo.tpot_ns, k)
             };
             words.set(at, next as u64);
             words.set(at + 2, missed << 32 | u64::from((before + k) as u32));
             safe_until = safe_until.min(next);
         }
-        words.set(self.hot(taken.index) + 3, safe_until as u64);
+        words.set(self.hot(index) + 3, safe_until as u64);
     }
 
     fn deadline(&self, index: usize, set: usize) -> usize {

@@ -41,6 +41,12 @@ pub(super) const fn class_of(word: u64) -> usize {
     (word >> CLASS_SHIFT) as usize
 }
 
+/// The tokens in a slot's third word.
+#[inline(always)]
+pub(super) const fn tokens_of(word: u64) -> u64 {
+    word & TOKENS
+}
+
 /// Whether a slot's first word says that it is the one that a handle names.
 #[inline]
 pub(super) const fn names(handle: i64, identity: u64) -> bool {

@@ -6,7 +6,7 @@
 
 use super::atomic::{AtomicU64, Ordering::Relaxed};
 use super::cells::{Cells, Placing, Sample};
-use super::handle::{class_of, place_of};
+use super::handle::{class_of, nearly_full, place_of, tokens_of};
 use super::layout::{CELL_HEAD, SLOT, counter, state};
 use super::shard::Writer;
 use crate::bounds::{EMISSION_TOKENS, METER_CLASSES};
@@ -123,11 +123,22 @@ pub(super) struct Gaps {
     classes: [u16; BLOCK],
     tokens: [u8; BLOCK],
     slots: [u16; BLOCK],
+    /// Requests whose deadlines have passed: the slot's place, its third word before, and the tokens that came.
+    behind: [(u32, u64, u8); BLOCK],
+    n_behind: usize,
 }
 
 impl Gaps {
     const fn new() -> Self {
-        Self { n: 0, values: [0; BLOCK], classes: [0; BLOCK], tokens: [1; BLOCK], slots: [0; BLOCK] }
+        Self {
+            n: 0,
+            values: [0; BLOCK],
+            classes: [0; BLOCK],
+            tokens: [1; BLOCK],
+            slots: [0; BLOCK],
+            behind: [(0, 0, 0); BLOCK],
+            n_behind: 0,
+        }
     }
 }
 
@@ -142,6 +153,7 @@ fn take_own<const COUNTED: bool>(
     left: usize,
 ) -> usize {
     let (mut n, mut still_left) = (0, 0);
+    gaps.n_behind = 0;
     for place in 0..left.min(BLOCK) {
         let at = rest[place];
         let handle = handles.get(usize::from(at)).copied().unwrap_or(-1);
@@ -150,10 +162,15 @@ fn take_own<const COUNTED: bool>(
             && identity.load(Relaxed) == handle as u64
             && let gap = step.t.wrapping_sub(last.load(Relaxed) as i64)
             && (gap as u64) < limit
-            && step.t <= safe_until.load(Relaxed) as i64
+            && let before = packed.load(Relaxed)
+            && let behind = step.t > safe_until.load(Relaxed) as i64
+            && !(behind && nearly_full(tokens_of(before)))
             && (!COUNTED || (1..=FEW).contains(&k))
         {
-            let before = packed.load(Relaxed);
+            if behind {
+                gaps.behind[gaps.n_behind % BLOCK] = (place_of(handle) as u32, before, k as u8);
+                gaps.n_behind += 1;
+            }
             last.store(step.t as u64, Relaxed);
             packed.store(before.wrapping_add(k as u64), Relaxed);
             gaps.values[n % BLOCK] = gap;
@@ -368,6 +385,12 @@ impl Writer<'_> {
         if left > 0 && !all_wait {
             left = take_own::<COUNTED>(step, (handles, counts), limit, gaps, rest, left);
             record_own::<COUNTED>(cells, (self.settings.scale, self.settings.itl_rule), gaps, own);
+            let behind = gaps.n_behind.min(BLOCK);
+            for at in 0..behind {
+                let (index, before, k) = self.shard.scratch.gaps.behind[at];
+                let class = class_of(before).min(self.layout.max_classes - 1);
+                self.move_deadlines((index as usize, class), t, u64::from(k), false, tokens_of(before));
+            }
         }
         let mut accepted = (handles.len() - left) as u64;
         if accepted > 0 {
