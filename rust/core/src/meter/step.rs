@@ -26,6 +26,9 @@ const OWN_LIMIT_NS: u64 = 1 << 39;
 /// From so many slots on they do not stay in the cache, and are asked for ahead.
 const FAR_SLOTS: usize = 1 << 15;
 
+/// Requests of a block that are looked at to tell whether gaps are shared.
+const PROBED: usize = 8;
+
 type Slots<'a> = &'a [[AtomicU64; SLOT]];
 
 /// Room to work in, made once.
@@ -140,11 +143,16 @@ impl Gaps {
             n_behind: 0,
         }
     }
+
+    fn clear(&mut self) {
+        (self.n, self.n_behind) = (0, 0);
+    }
 }
 
-/// Takes those of the rest whose gap is their own; the others stay in `rest`, and how many they are is returned.
+/// Takes the requests whose gap is their own: those at the places in `rest`, of which there are `left`, or (where
+/// that is none) all. The places of the others are written to `rest`, and how many they are is returned.
 #[inline(never)]
-fn take_own<const COUNTED: bool>(
+fn take_own<const COUNTED: bool, const ALL: bool>(
     step: Step<'_>,
     (handles, counts): (&[i64], &[i64]),
     limit: u64,
@@ -154,10 +162,8 @@ fn take_own<const COUNTED: bool>(
 ) -> usize {
     let (mut n, mut still_left) = (0, 0);
     gaps.n_behind = 0;
-    for place in 0..left.min(BLOCK) {
-        let at = rest[place];
-        let handle = handles.get(usize::from(at)).copied().unwrap_or(-1);
-        let k = if COUNTED { counts.get(usize::from(at)).copied().unwrap_or(0) } else { 1 };
+    let mut take = |at: usize, handle: i64, rest: &mut [u16; BLOCK]| {
+        let k = if COUNTED { counts.get(at).copied().unwrap_or(0) } else { 1 };
         if let Some([identity, last, packed, safe_until]) = step.slot(handle)
             && identity.load(Relaxed) == handle as u64
             && let gap = step.t.wrapping_sub(last.load(Relaxed) as i64)
@@ -180,8 +186,18 @@ fn take_own<const COUNTED: bool>(
             }
             n += 1;
         } else {
-            rest[still_left % BLOCK] = at;
+            rest[still_left % BLOCK] = at as u16;
             still_left += 1;
+        }
+    };
+    if ALL {
+        for (at, &handle) in handles.iter().enumerate() {
+            take(at, handle, rest);
+        }
+    } else {
+        for place in 0..left.min(BLOCK) {
+            let at = usize::from(rest[place]);
+            take(at, handles.get(at).copied().unwrap_or(-1), rest);
         }
     }
     gaps.n = n;
@@ -208,11 +224,10 @@ fn record_own<const COUNTED: bool>(
     slots_of(scale, &gaps.values[..n], &mut gaps.slots);
     let first = cells.layout.level(0) + cells.layout.sketch(0, Metric::Itl as usize).offset + CELL_HEAD;
     let stride = cells.layout.sketch(1, 0).offset - cells.layout.sketch(0, 0).offset;
-    for (((&value, &slot), &class), &k) in
-        gaps.values.iter().zip(&gaps.slots).zip(&gaps.classes).zip(&gaps.tokens).take(n)
-    {
-        let class = usize::from(class) % CLASSES;
-        let own = &mut own[class];
+    let counts = cells.words.part(first, cells.words.0.len() - first);
+    for at in 0..n {
+        let (value, slot, class) = (gaps.values[at], usize::from(gaps.slots[at]), usize::from(gaps.classes[at]));
+        let own = &mut own[class % CLASSES];
         let (low, high) = (i64::MAX as u64 - value as u64, value as u64 + 1);
         if low > own.low {
             own.low = low;
@@ -220,20 +235,28 @@ fn record_own<const COUNTED: bool>(
         if high > own.high {
             own.high = high;
         }
-        let cell = first + class * stride;
+        let cell = class * stride;
         if COUNTED {
-            own.tokens += u64::from(k);
-            cells.words.add(cell + usize::from(slot), if rule == ItlRule::Token { u64::from(k) } else { 1 });
+            let k = u64::from(gaps.tokens[at]);
+            own.tokens += k;
+            counts.add(cell + slot, if rule == ItlRule::Token { k } else { 1 });
             if k > 1 && rule == ItlRule::Stamp {
-                cells.words.add(cell, u64::from(k) - 1);
+                counts.add(cell, k - 1);
                 own.low = i64::MAX as u64;
             }
         } else {
             own.tokens += 1;
             own.sum += value as u64;
-            cells.words.add(cell + usize::from(slot), 1);
+            counts.add(cell + slot, 1);
         }
     }
+}
+
+/// Whether of a few requests any had its last token with the step before.
+#[inline(always)]
+fn any_shared(step: Step<'_>, handles: &[i64]) -> bool {
+    let few = handles.iter().step_by(handles.len().div_ceil(PROBED).max(1));
+    few.filter_map(|&handle| step.slot(handle)).any(|[_, last, ..]| last.load(Relaxed) == step.before as u64)
 }
 
 /// Asks for the slots of a block, so that they come while others are worked on.
@@ -373,17 +396,21 @@ impl Writer<'_> {
         let cells = self.cells();
         let Scratch { shared, own, gaps, rest } = &mut self.shard.scratch;
         let mut left = handles.len();
-        // Of a request that is named twice the tokens are taken in order: either both wait, or none. So where there are
-        // counts, the order is kept throughout, and a count that the fast path does not take makes all wait.
-        let in_order = COUNTED || placing.level > 0;
-        if in_order {
+        let by = (handles, counts);
+        if placing.level > 0 || counts.iter().any(|&k| k > FEW) {
             rest.iter_mut().zip(0..).for_each(|(place, at)| *place = at);
         } else {
-            left = take_shared(step, handles, shared, rest);
-        }
-        let all_wait = placing.level > 0 || counts.iter().any(|&k| k > FEW);
-        if left > 0 && !all_wait {
-            left = take_own::<COUNTED>(step, (handles, counts), limit, gaps, rest, left);
+            // Of a request that is named twice the tokens are taken in order: either both wait, or none. So where there
+            // are counts, all go one way.
+            if COUNTED || !shares || !any_shared(step, handles) {
+                left = take_own::<COUNTED, true>(step, by, limit, gaps, rest, left);
+            } else {
+                left = take_shared(step, handles, shared, rest);
+                gaps.clear();
+                if left > 0 {
+                    left = take_own::<COUNTED, false>(step, by, limit, gaps, rest, left);
+                }
+            }
             record_own::<COUNTED>(cells, (self.settings.scale, self.settings.itl_rule), gaps, own);
             let behind = gaps.n_behind.min(BLOCK);
             for at in 0..behind {
