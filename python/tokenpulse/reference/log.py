@@ -329,14 +329,12 @@ def request_line(fields: Fields) -> RequestLine:
 
 def emissions_of(fields: Fields, arrive_ns: int) -> tuple[tuple[int, int], ...]:
     """Time and number of tokens of each emission."""
-
-    def offset(name: str, value: object) -> int:
-        return time(name, arrive_ns + whole(name, value))
-
     if "token_ns" in fields:
         at = fields.needed(times, "token_ns")
     else:
-        at = fields.needed(lambda name, value: array(name, value, offset), "dt_ns")
+        # All must be whole numbers before any leaves the range of times.
+        offsets = fields.needed(lambda name, value: array(name, value, whole), "dt_ns")
+        at = tuple(time("dt_ns", arrive_ns + offset) for offset in offsets)
     n = fields.given(sizes, "n", default=(1,) * len(at))
     if len(n) != len(at):
         raise Skip("length_mismatch", f"n must have {len(at)} elements, got {len(n)}")
