@@ -92,7 +92,7 @@ fn live(meter: &Meter, seed: u64, steps: usize, handles: &mut Vec<i64>, t: &mut 
             11 => meter.count(*t, Named::OomEvent, 1, class),
             12 => meter.step(*t - 3 * SECOND, handles, None),
             13 => meter.step(*t, &[-1, i64::MAX, 0, i64::MIN], None),
-            14 => meter.observe(None, Metric::Itl, class, &mut |record| (0..9).for_each(|n| record(Ok(n << 20)))),
+            14 => meter.observe(None, Metric::Itl, class, &[1 << 20, 0, 5 << 30, 7], [0; 4]),
             _ => meter.step(*t, handles, None),
         }
     }

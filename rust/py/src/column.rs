@@ -3,6 +3,7 @@
 
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 use tokenpulse_core::sketch::{Dense, Number, Rejection, Sketch, Unit};
@@ -63,6 +64,7 @@ impl Scalar {
 
 /// A column, checked: nothing about it can fail any more.
 pub enum Column {
+    Floats(Vec<f64>),
     Scalars(Vec<Scalar>),
     Buffer(PyUntypedBuffer, Type),
 }
@@ -79,6 +81,11 @@ const EXPECTED: &str = "a 1-D buffer of float64, float32, int64 or uint64, a lis
 
 impl Column {
     pub fn from_python(values: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(list) = values.cast::<PyList>()
+            && let Some(floats) = plain_floats(list)
+        {
+            return Ok(Self::Floats(floats));
+        }
         if values.is_instance_of::<PyList>() || values.is_instance_of::<PyTuple>() {
             let scalars: PyResult<_> = values.try_iter()?.map(|value| Scalar::from_python(&value?)).collect();
             return Ok(Self::Scalars(scalars?));
@@ -107,25 +114,41 @@ impl Column {
         Ok(Self::Buffer(buffer, ty))
     }
 
-    /// Hands each value in ns, or why it is refused, to `then`.
-    pub fn each_ns(&self, unit: Unit, then: &mut dyn FnMut(Result<i64, Rejection>)) {
+    fn len(&self) -> usize {
         match self {
-            Self::Scalars(scalars) => scalars.iter().for_each(|scalar| then(scalar.ns(unit))),
+            Self::Floats(floats) => floats.len(),
+            Self::Scalars(scalars) => scalars.len(),
+            Self::Buffer(buffer, _) => buffer.item_count(),
+        }
+    }
+
+    /// The values in ns, and how many are refused, by reason.
+    pub fn ns(&self, unit: Unit) -> (Vec<i64>, [u64; 4]) {
+        let (mut column, mut refused) = (Vec::with_capacity(self.len()), [0; 4]);
+        let mut take = |value: Result<i64, Rejection>| match value {
+            Ok(ns) => column.push(ns),
+            Err(reason) => refused[reason as usize] += 1,
+        };
+        match self {
+            Self::Floats(floats) => floats.iter().for_each(|float| take(float.ns(unit))),
+            Self::Scalars(scalars) => scalars.iter().for_each(|scalar| take(scalar.ns(unit))),
             Self::Buffer(buffer, ty) => {
                 let view = View::of(buffer);
                 match ty {
-                    Type::F64 => view.each::<f64>(|value| then(value.ns(unit))),
-                    Type::F32 => view.each::<f32>(|value| then(value.ns(unit))),
-                    Type::I64 => view.each::<i64>(|value| then(value.ns(unit))),
-                    Type::U64 => view.each::<u64>(|value| then(value.ns(unit))),
+                    Type::F64 => view.each::<f64>(|value| take(value.ns(unit))),
+                    Type::F32 => view.each::<f32>(|value| take(value.ns(unit))),
+                    Type::I64 => view.each::<i64>(|value| take(value.ns(unit))),
+                    Type::U64 => view.each::<u64>(|value| take(value.ns(unit))),
                 }
             }
         }
+        (column, refused)
     }
 
     /// Hands the column over to `record`, on which other Python threads need not wait if it is long.
     pub fn record(self, py: Python<'_>, unit: Unit, mut with: impl FnMut(&mut dyn FnMut(&mut Sketch<Dense>)) + Send) {
         match self {
+            Self::Floats(floats) => with(&mut |sketch| sketch.record_many(&floats, unit)),
             Self::Scalars(scalars) => with(&mut |sketch| {
                 for scalar in &scalars {
                     match scalar.ns(unit) {
@@ -153,6 +176,28 @@ impl Column {
             }
         }
     }
+}
+
+/// The elements of a list of floats; none where one is something else.
+fn plain_floats(list: &Bound<'_, PyList>) -> Option<Vec<f64>> {
+    let mut floats = Vec::with_capacity(list.len());
+    for index in 0..list.len() {
+        // SAFETY: the interpreter is held. The reference is borrowed from the list, and nothing that is done with it
+        // runs Python code that could take it out meanwhile; out of range it is null, which leaves an error to clear.
+        let float = unsafe {
+            let item = ffi::PyList_GetItem(list.as_ptr(), index as ffi::Py_ssize_t);
+            if item.is_null() {
+                ffi::PyErr_Clear();
+                return None;
+            }
+            if ffi::PyFloat_CheckExact(item) == 0 {
+                return None;
+            }
+            ffi::PyFloat_AsDouble(item)
+        };
+        floats.push(float);
+    }
+    Some(floats)
 }
 
 /// The elements of a buffer.

@@ -280,7 +280,8 @@ impl PyMeter {
         } else {
             Column::from_python(values)?
         };
-        self.meter.observe(t, named, class, &mut |each| column.each_ns(unit, each));
+        let (ns, refused) = column.ns(unit);
+        self.meter.observe(t, named, class, &ns, refused);
         Ok(())
     }
 

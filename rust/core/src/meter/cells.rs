@@ -8,7 +8,7 @@
 use super::atomic::Ordering::Relaxed;
 use super::layout::{CELL_HEAD, Cell, Kind, Layout, RING, SEGMENT, place, state};
 use super::memory::Words;
-use crate::sketch::Mapping;
+use crate::sketch::{Mapping, slots_of};
 
 /// Bits of an entry's count in a chain; the rest is the slot.
 const COUNT_BITS: u32 = 48;
@@ -94,6 +94,26 @@ impl Cells<'_> {
         self.add(self.layout.level(placing.level), cell, slot, sample);
         if placing.level > 0 {
             self.record_late(placing, cell, slot, sample);
+        }
+    }
+
+    /// Records a column of durations, none of them negative, in the finest open panes.
+    pub(super) fn record_column(self, cell: Cell, scale: u8, column: &[i64]) {
+        let head = self.layout.level(0) + cell.offset;
+        let counts = self.words.part(head + CELL_HEAD, cell.slots);
+        let mut slots = [0; 64];
+        for block in column.chunks(slots.len()) {
+            slots_of(scale, block, &mut slots);
+            let (mut sum, mut low, mut high) = (0, i64::MAX, 0);
+            for (&slot, &value) in slots.iter().zip(block) {
+                counts.add(usize::from(slot), 1);
+                sum += value as u128;
+                low = low.min(value);
+                high = high.max(value);
+            }
+            self.words.add_wide(head, sum);
+            self.words.raise(head + 2, (i64::MAX - low) as u64);
+            self.words.raise(head + 3, high as u64 + 1);
         }
     }
 

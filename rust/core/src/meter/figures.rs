@@ -8,9 +8,6 @@ use crate::bounds::{PANES, REQUEST_TOKENS};
 use crate::request::Metric;
 use crate::sketch::Rejection;
 
-/// Hands over durations in nanoseconds, or why they are none, one by one.
-pub type Values<'a> = &'a mut dyn FnMut(&mut dyn FnMut(Result<i64, Rejection>));
-
 impl Writer<'_> {
     /// Sets gauges; what is not given holds on.
     pub(super) fn gauge(&mut self, t: i64, values: [Option<i64>; GAUGES]) {
@@ -139,27 +136,31 @@ impl Writer<'_> {
         self.leave();
     }
 
-    /// Records values, in nanoseconds, that were observed at a time; without one, at the newest.
-    pub(super) fn observe(&mut self, t: Option<i64>, metric: Metric, class: usize, values: Values<'_>) {
+    /// Records durations that were observed at a time; without one, at the newest. Of others it is told how many were
+    /// refused, by [`Rejection`].
+    pub(super) fn observe(&mut self, t: Option<i64>, metric: Metric, class: usize, ns: &[i64], refused: [u64; 4]) {
         match t {
             Some(t) if !self.begin(t, 1) => return,
             Some(_) => {}
             None => self.enter(),
         }
-        let cell = self.layout.sketch(class, metric as usize);
-        let mut recorded: Option<(Placing, u64)> = None;
-        values(&mut |value| match value {
-            Err(reason) => self.words.add(state::REFUSED_VALUES + reason as usize, 1),
-            Ok(ns) => {
-                let (placing, n) = recorded.get_or_insert_with(|| (self.placing_of(t), 0));
-                *n += 1;
-                self.cells().record(*placing, cell, Sample::once(ns));
+        for (reason, n) in refused.into_iter().enumerate() {
+            self.words.add(state::REFUSED_VALUES + reason, n);
+        }
+        let negative = ns.iter().filter(|&&ns| ns < 0).count();
+        self.words.add(state::REFUSED_VALUES + Rejection::Negative as usize, negative as u64);
+        if negative < ns.len() {
+            let placing = self.placing_of(t);
+            let cell = self.layout.sketch(class, metric as usize);
+            if placing.level == 0 && negative == 0 {
+                self.cells().record_column(cell, self.settings.scale, ns);
+            } else {
+                let cells = self.cells();
+                ns.iter().filter(|&&ns| ns >= 0).for_each(|&ns| cells.record(placing, cell, Sample::once(ns)));
             }
-        });
-        if let Some((placing, n)) = recorded
-            && (t.is_some() || self.shard.stand.is_some())
-        {
-            self.note(placing, n);
+            if t.is_some() || self.shard.stand.is_some() {
+                self.note(placing, (ns.len() - negative) as u64);
+            }
         }
         self.leave();
     }

@@ -39,7 +39,6 @@ mod atomic {
     };
 }
 
-pub use figures::Values;
 pub use layout::MAGIC;
 pub use memory::Memory;
 pub use names::{Added, Gauge, Increment, Named, Refused};
@@ -344,10 +343,10 @@ impl Meter {
         self.each_shard(handles, None, |writer, handles, _| writer.end(t, handles, status, degraded));
     }
 
-    /// Records durations in nanoseconds that were measured elsewhere; `values` hands them over one by one. Without a
-    /// time they count at the newest.
-    pub fn observe(&self, t: Option<i64>, metric: Metric, class: u32, values: Values<'_>) {
-        self.write(self.own(), |writer| writer.observe(t, metric, class as usize, values));
+    /// Records durations in nanoseconds that were measured elsewhere. Without a time they count at the newest. Of values
+    /// that are no such durations it can be told how many there were, by [`Rejection`](crate::sketch::Rejection).
+    pub fn observe(&self, t: Option<i64>, metric: Metric, class: u32, ns: &[i64], refused: [u64; 4]) {
+        self.write(self.own(), |writer| writer.observe(t, metric, class as usize, ns, refused));
     }
 
     /// Sets gauges, in the order of [`Gauge::ALL`]; what is not given holds on.

@@ -85,13 +85,20 @@ pub fn ns_from_float(value: f64, unit: Unit) -> std::result::Result<i64, Rejecti
     if value.is_infinite() {
         return Err(Rejection::Infinite);
     }
-    let ns = match unit {
+    let ns = round_ties_even(match unit {
         Unit::Seconds => value * 1e9,
         Unit::Nanoseconds => value,
-    }
-    .round_ties_even();
+    });
     // 2^63 as a double: the least that does not fit.
     if ns < 9_223_372_036_854_775_808.0 { Ok(ns as i64) } else { Err(Rejection::Range) }
+}
+
+/// The nearest whole number of one that is not negative, half to even: an addition that leaves no bits for a fraction
+/// rounds so. (The standard library's own is a call where the target has no instruction for it.)
+#[inline(always)]
+fn round_ties_even(value: f64) -> f64 {
+    const NO_FRACTION: f64 = 4_503_599_627_370_496.0;
+    if value < NO_FRACTION { (value + NO_FRACTION) - NO_FRACTION } else { value }
 }
 
 /// Whole nanoseconds of an integer.
