@@ -23,7 +23,7 @@ use super::snapshot::{AddedFigure, BurnWindow, ClassReading, GaugeFigure, Scope,
 use crate::bounds::PANES;
 use crate::error::Result;
 use crate::request::{Metric, Status};
-use crate::sketch::{Mapping, Sketch};
+use crate::sketch::{GatherRoom, Mapping, Sketch, Sparse};
 use crate::tally;
 
 /// A reader of a block: cheap to clone, usable from any thread.
@@ -80,12 +80,24 @@ impl Gathered {
         self.torn |= other.torn;
     }
 
-    /// Adds a cell of a level; whether its head's extremes count is the caller's to say.
-    fn add(&mut self, cells: Cells<'_>, cell: Cell, base: usize, extremes: bool) {
+    /// Adds a cell of a level.
+    fn add(&mut self, cells: Cells<'_>, cell: Cell, base: usize) {
+        let at = base + cell.offset;
+        if cell.kind == Kind::Counters {
+            self.add_between(cells, cell, base, (0, 1));
+        } else {
+            let ends = (cells.words.get(at + 2), cells.words.get(at + 3));
+            self.add_between(cells, cell, base, ends);
+            self.low = self.low.max(ends.0);
+            self.high = self.high.max(ends.1);
+        }
+    }
+
+    /// Adds what lies between two ends in a cell of a level.
+    fn add_between(&mut self, cells: Cells<'_>, cell: Cell, base: usize, (low, high): (u64, u64)) {
         let words = cells.words;
         let at = base + cell.offset;
         let counters = cell.kind == Kind::Counters;
-        let (low, high) = if counters { (0, 1) } else { (words.get(at + 2), words.get(at + 3)) };
         if high == 0 {
             return;
         }
@@ -98,10 +110,6 @@ impl Gathered {
         }
         if !counters {
             self.sum = self.sum.wrapping_add(words.wide(at));
-            if extremes {
-                self.low = self.low.max(low);
-                self.high = self.high.max(high);
-            }
         }
     }
 
@@ -115,10 +123,18 @@ impl Gathered {
         }
     }
 
-    fn sketch(&self, scale: u8, metric: Option<Metric>, settings: &Settings) -> Sketch<crate::sketch::Sparse> {
+    fn sketch(&self, metric: Option<Metric>, settings: &Settings, room: &mut GatherRoom) -> Sketch<Sparse> {
         let rule = (metric == Some(Metric::Itl)).then_some(settings.itl_rule);
         let ends = ((i64::MAX as u64).wrapping_sub(self.low) as i64, self.high.wrapping_sub(1) as i64);
-        Sketch::gather(scale, rule, (self.span.start, &self.counts[self.span.clone()]), self.sum, ends, self.torn)
+        Sketch::gather(
+            settings.scale,
+            rule,
+            (self.span.start, &self.counts[self.span.clone()]),
+            self.sum,
+            ends,
+            self.torn,
+            room,
+        )
     }
 }
 
@@ -198,7 +214,8 @@ impl Reader {
     #[must_use]
     pub fn snapshot(&self, now: Option<i64>) -> Snapshot {
         let now = now.or_else(|| self.newest());
-        let patience = &mut Patience::new();
+        let sights = (0..self.shards()).map(|_| Sight { turns: None, windows: Vec::new() }).collect();
+        let glance = &mut Glance { now, patience: Patience::new(), sights };
         let block = Words(self.memory.words());
         let known = (block.published(head::CLASSES) as usize).min(self.layout.max_classes - 1);
         let mut numbers: Vec<usize> = (0..known).collect();
@@ -214,8 +231,8 @@ impl Reader {
             })
             .collect();
         let mut used = vec![false; classes.len()];
-        self.read_counters(now, &numbers, &mut classes, &mut all, &mut used, patience);
-        self.read_sketches(now, &numbers, &mut classes, &mut all, &mut used, patience);
+        self.read_counters(glance, &numbers, &mut classes, &mut all, &mut used);
+        self.read_sketches(glance, &numbers, &mut classes, &mut all, &mut used);
         self.read_open(now, &numbers, &mut classes, &mut all);
         let mut used = used.into_iter();
         classes.retain(|_| used.next().unwrap_or(false));
@@ -237,13 +254,13 @@ impl Reader {
             windows: Vec::new(),
             classes,
             all,
-            gauges: self.read_gauges(now, patience),
-            added: self.read_added(now, patience),
-            batch_sizes: self.read_batches(now, patience),
+            gauges: self.read_gauges(glance),
+            added: self.read_added(glance),
+            batch_sizes: self.read_batches(glance),
             burn: None,
         };
         self.read_state(now, &mut snapshot);
-        snapshot.burn = self.settings.burn.then(|| self.read_burn(now, snapshot.first_event, patience));
+        snapshot.burn = self.settings.burn.then(|| self.read_burn(glance, snapshot.first_event));
         snapshot
     }
 
@@ -308,8 +325,10 @@ impl Reader {
     }
 
     /// Reads a cell of every shard over every scope, everything first.
-    fn read_cell(&self, now: Option<i64>, cell: Cell, room: &mut Room, patience: &mut Patience) {
-        let Room { scopes, open, own, sights } = room;
+    fn read_cell(&self, glance: &mut Glance, cell: Cell, room: &mut Room) {
+        let Glance { now, patience, sights } = glance;
+        let (now, alone) = (*now, sights.len() == 1);
+        let Room { scopes, open, own } = room;
         scopes.iter_mut().for_each(Gathered::clear);
         for (shard, sight) in sights.iter_mut().enumerate() {
             let cells = self.cells(shard);
@@ -321,7 +340,7 @@ impl Reader {
                 own.iter_mut().for_each(Gathered::clear);
                 open.clear();
                 for (window, sight) in sight.windows.iter().enumerate() {
-                    open.add(cells, cell, self.layout.level(window), true);
+                    open.add(cells, cell, self.layout.level(window));
                     if now.is_none() {
                         // Nothing had been seen yet when the reading began.
                         continue;
@@ -330,30 +349,46 @@ impl Reader {
                     if sight.open {
                         scope.absorb(open);
                     }
-                    scope.add(cells, cell, self.layout.closed(window), false);
-                    sight.subtract_from(scope, cell.number);
-                    if cell.kind != Kind::Counters && !scope.span.is_empty() {
-                        for &at in &sight.within {
-                            let extreme = self.layout.extreme(window, cell, at);
-                            scope.low = scope.low.max(cells.words.get(extreme));
-                            scope.high = scope.high.max(cells.words.get(extreme + 1));
+                    let closed = self.layout.closed(window);
+                    let mut ends = (0, 1);
+                    if cell.kind != Kind::Counters {
+                        // The head tells the ends of all that it ever held.
+                        let ever = cells.words.get(closed + cell.offset + 3) > 0;
+                        ends = if ever { self.ends(cells, cell, window, &sight.within) } else { (0, 0) };
+                        scope.low = scope.low.max(ends.0);
+                        scope.high = scope.high.max(ends.1);
+                        if !sight.sums.is_empty() {
+                            let head = closed + cell.offset;
+                            ends = (cells.words.get(head + 2), cells.words.get(head + 3));
                         }
                     }
+                    scope.add_between(cells, cell, closed, ends);
+                    sight.subtract_from(scope, cell.number);
                 }
                 let total = &mut own[0];
                 total.absorb(open);
-                total.add(cells, cell, self.layout.level(self.layout.windows), true);
+                total.add(cells, cell, self.layout.level(self.layout.windows));
             });
             if !whole {
                 own.iter_mut().for_each(Gathered::mend);
             }
-            scopes.iter_mut().zip(own.iter()).for_each(|(scope, own)| scope.absorb(own));
+            if alone {
+                std::mem::swap(scopes, own);
+            } else {
+                scopes.iter_mut().zip(own.iter()).for_each(|(scope, own)| scope.absorb(own));
+            }
         }
     }
 
+    /// The ends of a cell over some closed panes of a window.
+    fn ends(&self, cells: Cells<'_>, cell: Cell, window: usize, places: &[usize]) -> (u64, u64) {
+        let panes = cells.words.part(self.layout.extreme(window, cell, 0), 2 * RING);
+        let ends = |(low, high): (u64, u64), &at: &usize| (low.max(panes.get(2 * at)), high.max(panes.get(2 * at + 1)));
+        places.iter().fold((0, 0), ends)
+    }
+
     fn room(&self, slots: usize) -> Room {
-        let sights = (0..self.shards()).map(|_| Sight { turns: None, windows: Vec::new() }).collect();
-        Room { scopes: self.gathered(slots), open: Gathered::new(slots), own: self.gathered(slots), sights }
+        Room { scopes: self.gathered(slots), open: Gathered::new(slots), own: self.gathered(slots) }
     }
 
     fn gathered(&self, slots: usize) -> Vec<Gathered> {
@@ -362,14 +397,14 @@ impl Reader {
 
     fn read_sketches(
         &self,
-        now: Option<i64>,
+        glance: &mut Glance,
         numbers: &[usize],
         classes: &mut [ClassReading],
         all: &mut ClassReading,
         used: &mut [bool],
-        patience: &mut Patience,
     ) {
         let mut room = self.room(self.layout.sketch_slots);
+        let mut gather = GatherRoom::default();
         let mut sums = self.gathered(self.layout.sketch_slots);
         for unit in 0..self.layout.units() - 1 {
             let metric = Metric::ALL.get(unit).copied();
@@ -379,34 +414,33 @@ impl Reader {
             };
             sums.iter_mut().for_each(Gathered::clear);
             for ((&number, class), used) in numbers.iter().zip(classes.iter_mut()).zip(used.iter_mut()) {
-                self.read_cell(now, self.layout.sketch(number, unit), &mut room, patience);
+                self.read_cell(glance, self.layout.sketch(number, unit), &mut room);
                 *used |= !room.scopes[0].span.is_empty();
                 for ((scope, gathered), sum) in class.scopes.iter_mut().zip(&room.scopes).zip(&mut sums) {
                     if !gathered.span.is_empty() {
                         sum.absorb(gathered);
-                        place(scope, gathered.sketch(self.settings.scale, metric, &self.settings));
+                        place(scope, gathered.sketch(metric, &self.settings, &mut gather));
                     }
                 }
             }
             for (scope, sum) in all.scopes.iter_mut().zip(&sums) {
-                place(scope, sum.sketch(self.settings.scale, metric, &self.settings));
+                place(scope, sum.sketch(metric, &self.settings, &mut gather));
             }
         }
     }
 
     fn read_counters(
         &self,
-        now: Option<i64>,
+        glance: &mut Glance,
         numbers: &[usize],
         classes: &mut [ClassReading],
         all: &mut ClassReading,
         used: &mut [bool],
-        patience: &mut Patience,
     ) {
         let mut room = self.room(self.layout.class_counters);
         let mut sums = self.gathered(self.layout.class_counters);
         for ((&number, class), used) in numbers.iter().zip(classes.iter_mut()).zip(used.iter_mut()) {
-            self.read_cell(now, self.layout.counters(number), &mut room, patience);
+            self.read_cell(glance, self.layout.counters(number), &mut room);
             *used |= room.scopes[0].counts.iter().any(|&n| n > 0);
             for ((scope, gathered), sum) in class.scopes.iter_mut().zip(&room.scopes).zip(&mut sums) {
                 sum.absorb(gathered);
@@ -418,10 +452,10 @@ impl Reader {
         }
     }
 
-    fn read_batches(&self, now: Option<i64>, patience: &mut Patience) -> Vec<Vec<(u32, u64)>> {
+    fn read_batches(&self, glance: &mut Glance) -> Vec<Vec<(u32, u64)>> {
         let cell = self.layout.batch();
         let mut room = self.room(cell.slots);
-        self.read_cell(now, cell, &mut room, patience);
+        self.read_cell(glance, cell, &mut room);
         let sizes = |gathered: &Gathered| {
             let counted = gathered.counts.iter().enumerate().filter(|&(_, &n)| n > 0);
             counted.map(|(size, &n)| (size as u32, n)).collect()
@@ -429,10 +463,10 @@ impl Reader {
         room.scopes.iter().map(sizes).collect()
     }
 
-    fn read_added(&self, now: Option<i64>, patience: &mut Patience) -> Vec<[AddedFigure; 7]> {
+    fn read_added(&self, glance: &mut Glance) -> Vec<[AddedFigure; 7]> {
         let cell = self.layout.added();
         let mut room = self.room(cell.slots);
-        self.read_cell(now, cell, &mut room, patience);
+        self.read_cell(glance, cell, &mut room);
         let figures = |gathered: &Gathered| {
             std::array::from_fn(|kind| {
                 let [high, low, times] = std::array::from_fn(|part| gathered.counts[3 * kind + part]);
@@ -443,7 +477,9 @@ impl Reader {
     }
 
     /// Gauges belong to the first shard.
-    fn read_gauges(&self, now: Option<i64>, patience: &mut Patience) -> Vec<[Option<GaugeFigure>; GAUGES]> {
+    fn read_gauges(&self, glance: &mut Glance) -> Vec<[Option<GaugeFigure>; GAUGES]> {
+        let Glance { now, patience, .. } = glance;
+        let now = *now;
         let cells = self.cells(0);
         let words = cells.words;
         let scope = |window: Option<usize>| {
@@ -487,7 +523,9 @@ impl Reader {
         Self::settled(cells, patience, scopes).0
     }
 
-    fn read_burn(&self, now: Option<i64>, first_event: Option<i64>, patience: &mut Patience) -> Vec<BurnWindow> {
+    fn read_burn(&self, glance: &mut Glance, first_event: Option<i64>) -> Vec<BurnWindow> {
+        let Glance { now, patience, .. } = glance;
+        let now = *now;
         let ring = |(ring, seconds): (usize, i64)| {
             let width_ns = seconds * 1_000_000_000;
             let pane_ns = width_ns / PANES;
@@ -540,13 +578,19 @@ impl Reader {
     }
 }
 
+/// One reading of a block.
+struct Glance {
+    now: Option<i64>,
+    patience: Patience,
+    /// By shard.
+    sights: Vec<Sight>,
+}
+
 /// Room to gather cells in, kept from cell to cell.
 struct Room {
     scopes: Vec<Gathered>,
     open: Gathered,
     own: Vec<Gathered>,
-    /// By shard.
-    sights: Vec<Sight>,
 }
 
 impl SightOfWindow {

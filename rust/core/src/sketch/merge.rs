@@ -220,8 +220,9 @@ impl Sketch<super::Sparse> {
         sum_ns: u128,
         (min_ns, max_ns): (i64, i64),
         torn: bool,
+        room: &mut super::GatherRoom,
     ) -> Self {
-        let mut sketch = Self { store: super::Sparse::gather(first, counts), ..Self::empty(scale, itl_rule) };
+        let mut sketch = Self { store: super::Sparse::gather(first, counts, room), ..Self::empty(scale, itl_rule) };
         let (Some(low), Some(high)) = sketch.store.ends() else { return sketch };
         (sketch.sum_ns, sketch.min_ns, sketch.max_ns) = (sum_ns, min_ns, max_ns);
         if torn {

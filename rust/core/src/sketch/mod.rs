@@ -18,6 +18,7 @@ pub use bulk::Number;
 pub(crate) use bulk::slots_of;
 pub use mapping::{Mapping, edge_floor_ns, edge_seconds, relative_error};
 pub use rule::ItlRule;
+pub(crate) use store::GatherRoom;
 pub use store::{Dense, Sparse, Store};
 
 /// The checked-in tables, open for the test that derives them again.

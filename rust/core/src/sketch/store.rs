@@ -85,18 +85,34 @@ pub struct Sparse {
     counts: Vec<u64>,
 }
 
+/// Room to gather counts in, kept from one sketch to the next.
+#[derive(Default)]
+pub(crate) struct GatherRoom {
+    slots: Vec<u16>,
+    counts: Vec<u64>,
+}
+
 impl Sparse {
     /// The slots of a stretch of counts that are not empty; the first count is slot `first`'s.
-    pub(super) fn gather(first: usize, counts: &[u64]) -> Self {
-        let filled = counts.iter().filter(|&&n| n > 0).count();
-        let mut store = Self { slots: Vec::with_capacity(filled), counts: Vec::with_capacity(filled) };
-        for (slot, &n) in counts.iter().enumerate() {
-            if n > 0 {
-                store.slots.push((first + slot) as u16);
-                store.counts.push(n);
-            }
+    pub(super) fn gather(first: usize, counts: &[u64], room: &mut GatherRoom) -> Self {
+        let len = room.slots.len().max(counts.len() + 1);
+        room.slots.resize(len, 0);
+        room.counts.resize(len, 0);
+        // Without a branch on what can be either: each is written down, and the next one over it if it was empty.
+        let mut filled = 0;
+        for (slot, &n) in (first..).zip(counts) {
+            room.slots[filled] = slot as u16;
+            room.counts[filled] = n;
+            filled += usize::from(n > 0);
         }
-        store
+        Self { slots: room.slots[..filled].to_vec(), counts: room.counts[..filled].to_vec() }
+    }
+
+    /// Where the slots of a range are kept.
+    fn within(&self, range: &RangeInclusive<usize>) -> std::ops::Range<usize> {
+        let first = self.slots.partition_point(|&slot| usize::from(slot) < *range.start());
+        let end = self.slots.partition_point(|&slot| usize::from(slot) <= *range.end());
+        first..end.max(first)
     }
 
     /// The first and the last slot that is not empty.
@@ -126,11 +142,15 @@ impl Store for Sparse {
     }
 
     fn visit(&self, range: RangeInclusive<usize>, mut visit: impl FnMut(usize, u64) -> bool) {
-        let first = self.slots.partition_point(|&slot| usize::from(slot) < *range.start());
-        for (&slot, &n) in self.slots[first..].iter().zip(&self.counts[first..]) {
-            if usize::from(slot) > *range.end() || !visit(usize::from(slot), n) {
+        let within = self.within(&range);
+        for (&slot, &n) in self.slots[within.clone()].iter().zip(&self.counts[within]) {
+            if !visit(usize::from(slot), n) {
                 return;
             }
         }
+    }
+
+    fn total(&self, range: RangeInclusive<usize>) -> u64 {
+        self.counts[self.within(&range)].iter().sum()
     }
 }
