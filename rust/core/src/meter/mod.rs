@@ -13,6 +13,7 @@
 mod cells;
 mod figures;
 mod flight;
+mod gather;
 mod handle;
 mod header;
 mod layout;

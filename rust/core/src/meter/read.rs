@@ -4,17 +4,16 @@
 //! closed meanwhile it reads the cell again, and when only a call was under way it reads again a few times, and then
 //! takes what it has: the counts of events in flight may then lack an event, never hold one twice.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::atomic::Ordering::Relaxed;
 use super::cells::{Cells, Chain};
 use super::figures::parts;
+use super::gather::{Gathered, Glance, Room, Sight, SightOfWindow};
 use super::handle::{in_use, load};
 use super::header;
 use super::layout::{
-    BURN_SECONDS, CELL_HEAD, Cell, GAUGE, GAUGES, Kind, Layout, MILESTONES, RING, SLOT, counter, header as head, pane,
-    place, state,
+    BURN_SECONDS, Cell, GAUGE, GAUGES, Kind, Layout, MILESTONES, RING, SLOT, counter, header as head, pane, place,
+    state,
 };
 use super::memory::{Memory, Words};
 use super::sequence::{self, Patience};
@@ -23,7 +22,7 @@ use super::snapshot::{AddedFigure, BurnWindow, ClassReading, GaugeFigure, Scope,
 use crate::bounds::PANES;
 use crate::error::Result;
 use crate::request::{Metric, Status};
-use crate::sketch::{GatherRoom, Mapping, Sketch, Sparse};
+use crate::sketch::{GatherRoom, Mapping};
 use crate::tally;
 
 /// A reader of a block: cheap to clone, usable from any thread.
@@ -35,124 +34,6 @@ pub struct Reader {
     tally_settings: Arc<tally::Settings>,
     origin: Origin,
     panes_ns: Arc<[i64]>,
-}
-
-/// Counts of a cell over some scope, as they are added up.
-struct Gathered {
-    counts: Vec<u64>,
-    span: Range<usize>,
-    sum: u128,
-    low: u64,
-    high: u64,
-    /// Whether it was written to while it was read.
-    torn: bool,
-}
-
-impl Gathered {
-    fn new(slots: usize) -> Self {
-        Self { counts: vec![0; slots], span: 0..0, sum: 0, low: 0, high: 0, torn: false }
-    }
-
-    fn clear(&mut self) {
-        self.counts[self.span.clone()].fill(0);
-        (self.span, self.sum, self.low, self.high, self.torn) = (0..0, 0, 0, 0, false);
-    }
-
-    fn widen(&mut self, span: &Range<usize>) {
-        if self.span.is_empty() {
-            self.span = span.clone();
-        } else if !span.is_empty() {
-            self.span = self.span.start.min(span.start)..self.span.end.max(span.end);
-        }
-    }
-
-    fn absorb(&mut self, other: &Self) {
-        if other.span.is_empty() {
-            return;
-        }
-        self.widen(&other.span);
-        let theirs = &other.counts[other.span.clone()];
-        let mine = &mut self.counts[other.span.clone()];
-        mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine = mine.wrapping_add(*theirs));
-        self.sum = self.sum.wrapping_add(other.sum);
-        self.low = self.low.max(other.low);
-        self.high = self.high.max(other.high);
-        self.torn |= other.torn;
-    }
-
-    /// Adds a cell of a level.
-    fn add(&mut self, cells: Cells<'_>, cell: Cell, base: usize) {
-        let at = base + cell.offset;
-        if cell.kind == Kind::Counters {
-            self.add_between(cells, cell, base, (0, 1));
-        } else {
-            let ends = (cells.words.get(at + 2), cells.words.get(at + 3));
-            self.add_between(cells, cell, base, ends);
-            self.low = self.low.max(ends.0);
-            self.high = self.high.max(ends.1);
-        }
-    }
-
-    /// Adds what lies between two ends in a cell of a level.
-    fn add_between(&mut self, cells: Cells<'_>, cell: Cell, base: usize, (low, high): (u64, u64)) {
-        let words = cells.words;
-        let at = base + cell.offset;
-        let counters = cell.kind == Kind::Counters;
-        if high == 0 {
-            return;
-        }
-        let span = cells.span(cell, low, high);
-        let first = if counters { at } else { at + CELL_HEAD };
-        let theirs = words.part(first + span.start, span.len()).0;
-        self.widen(&span);
-        for (mine, theirs) in self.counts[span].iter_mut().zip(theirs) {
-            *mine = mine.wrapping_add(theirs.load(Relaxed));
-        }
-        if !counters {
-            self.sum = self.sum.wrapping_add(words.wide(at));
-        }
-    }
-
-    /// Takes back what was counted as less than nothing: panes were closed all the time that a cell was read.
-    fn mend(&mut self) {
-        self.torn = true;
-        let counts = &mut self.counts[self.span.clone()];
-        counts.iter_mut().filter(|n| **n > i64::MAX as u64).for_each(|n| *n = 0);
-        if self.sum > u128::MAX / 2 {
-            self.sum = 0;
-        }
-    }
-
-    fn sketch(&self, metric: Option<Metric>, settings: &Settings, room: &mut GatherRoom) -> Sketch<Sparse> {
-        let rule = (metric == Some(Metric::Itl)).then_some(settings.itl_rule);
-        let ends = ((i64::MAX as u64).wrapping_sub(self.low) as i64, self.high.wrapping_sub(1) as i64);
-        Sketch::gather(
-            settings.scale,
-            rule,
-            (self.span.start, &self.counts[self.span.clone()]),
-            self.sum,
-            ends,
-            self.torn,
-            room,
-        )
-    }
-}
-
-/// What of a shard's rings counts at the moment that is asked for, as of one turn of the panes.
-struct Sight {
-    turns: Option<u64>,
-    windows: Vec<SightOfWindow>,
-}
-
-#[derive(Default)]
-struct SightOfWindow {
-    /// Whether the open panes count.
-    open: bool,
-    /// Places of the closed panes that count.
-    within: Vec<usize>,
-    /// What the closed panes hold that do not count, by cell: (cell, slot, count) and (cell, sum).
-    counts: Vec<(u32, usize, u64)>,
-    sums: Vec<(u32, u128)>,
 }
 
 impl Reader {
@@ -574,36 +455,6 @@ impl Reader {
                 count(&mut class.open);
                 count(&mut all.open);
             }
-        }
-    }
-}
-
-/// One reading of a block.
-struct Glance {
-    now: Option<i64>,
-    patience: Patience,
-    /// By shard.
-    sights: Vec<Sight>,
-}
-
-/// Room to gather cells in, kept from cell to cell.
-struct Room {
-    scopes: Vec<Gathered>,
-    open: Gathered,
-    own: Vec<Gathered>,
-}
-
-impl SightOfWindow {
-    /// Takes out of a scope what panes hold that do not count.
-    fn subtract_from(&self, scope: &mut Gathered, cell: u32) {
-        let first = self.counts.partition_point(|&(number, ..)| number < cell);
-        for &(_, slot, n) in self.counts[first..].iter().take_while(|&&(number, ..)| number == cell) {
-            scope.counts[slot] = scope.counts[slot].wrapping_sub(n);
-            scope.widen(&(slot..slot + 1));
-        }
-        let first = self.sums.partition_point(|&(number, _)| number < cell);
-        for &(_, sum) in self.sums[first..].iter().take_while(|&&(number, _)| number == cell) {
-            scope.sum = scope.sum.wrapping_sub(sum);
         }
     }
 }
