@@ -15,7 +15,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml
 # BENCH_SMOKE=1 runs every benchmark once, to see that it works, and measures nothing.
 BENCH_SMOKE ?=
 
-.PHONY: demo test test-rust test-tools test-python bench lint clean
+.PHONY: demo test test-rust test-models test-tools test-python bench lint clean
 .DELETE_ON_ERROR:
 
 $(STAMPS)/venv:
@@ -44,6 +44,11 @@ test-rust: $(STAMPS)/venv
 	if cargo nextest --version >/dev/null 2>&1; then \
 	  cargo nextest run --workspace && cargo test --workspace --doc; \
 	else cargo test --workspace; fi
+	$(MAKE) --no-print-directory test-models
+
+# Every interleaving of a writer and a reader, in a build of its own whose atomics are the model checker's.
+test-models:
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --quiet -p tokenpulse-core --lib models
 
 test-tools: $(STAMPS)/test
 
@@ -54,9 +59,13 @@ bench: $(STAMPS)/bench
 ifeq ($(BENCH_SMOKE),)
 	cargo bench --workspace
 	$(BIN)/python -m pytest benches/python -o addopts= --benchmark-only
+	$(BIN)/python benches/python/tail.py
+	$(BIN)/python benches/python/memory.py
 else
 	cargo bench --workspace -- --test
 	$(BIN)/python -m pytest benches/python -o addopts= --benchmark-disable -q
+	BENCH_SMOKE=1 $(BIN)/python benches/python/tail.py
+	BENCH_SMOKE=1 $(BIN)/python benches/python/memory.py
 endif
 
 lint: $(STAMPS)/lint

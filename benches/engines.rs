@@ -26,6 +26,12 @@ pub trait Engine {
     fn arrive(&mut self, t: i64, class: usize) -> i64;
     fn schedule(&mut self, t: i64, handles: &[i64]);
     fn step(&mut self, t: i64, handles: &[i64]);
+    /// Tokens that each have a time of their own.
+    fn tokens(&mut self, times: &[i64], handles: &[i64]) {
+        for (&t, handle) in times.iter().zip(handles) {
+            self.step(t, std::slice::from_ref(handle));
+        }
+    }
     fn end(&mut self, t: i64, handle: i64);
     fn found(&self) -> Found;
     /// The peer has no such metric.
@@ -80,6 +86,11 @@ impl Engine for Metered {
     #[inline]
     fn step(&mut self, t: i64, handles: &[i64]) {
         self.meter.step(t, handles, None);
+    }
+
+    #[inline]
+    fn tokens(&mut self, times: &[i64], handles: &[i64]) {
+        self.meter.tokens(times, handles);
     }
 
     fn end(&mut self, t: i64, handle: i64) {

@@ -6,7 +6,7 @@ Settings are parsed here, once; the calls an engine makes are the compiled core'
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,17 +93,39 @@ class DirReading:
 
     @property
     def snapshot(self) -> Snapshot:
-        """All meters that could be read as one. ValueError if there are none or their settings differ."""
-        good = [block.snapshot for block in self.blocks if block.snapshot is not None]
-        if not good:
-            raise ValueError(f"none of the {len(self.blocks)} files can be read as a meter")
-        return Snapshot.merge(good)
+        """All meters that could be read as one: what counters are taken from, since they do not fall at a restart.
+
+        ValueError if there are none or their settings differ.
+        """
+        return _merged(self.blocks, "can be read as a meter")
+
+    @property
+    def living(self) -> Snapshot:
+        """The meters whose writers are alive as one: what is asked about now, gauges and requests in flight.
+
+        ValueError if there are none or their settings differ.
+        """
+        return _merged([block for block in self.blocks if block.alive], "is a meter whose writer is alive")
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self.blocks)
 
     def __len__(self) -> int:
         return len(self.blocks)
+
+
+def _merged(blocks: Sequence[Block], wanted: str) -> Snapshot:
+    merged: Snapshot | None = None
+    for block in blocks:
+        if block.snapshot is None:
+            continue
+        try:
+            merged = block.snapshot if merged is None else merged + block.snapshot
+        except ValueError as differ:
+            raise ValueError(f"{block.path}: cannot be added to the meters before it: {differ}") from None
+    if merged is None:
+        raise ValueError(f"no file {wanted}")
+    return merged
 
 
 def read_dir(folder: str | os.PathLike[str], unix_ns: int | None = None) -> DirReading:

@@ -329,7 +329,8 @@ class Snapshot:
     def merge(cls, snapshots: Iterable[Snapshot]) -> Snapshot:
         """Several snapshots as if one meter had seen it all. ValueError if there are none or they do not go together.
 
-        Counts, sketches and gauges add up; that is exact.
+        Counts and sketches add up exactly. Gauges add up too: their means over the longer of the times covered, and
+        their largest values to an upper bound. A window is as wide as the widest.
         """
         raws = [snapshot._raw for snapshot in snapshots]
         if not raws:

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 import pytest
+from meters import Core, Reference, comparable, differences
 
-from tests.differential.meters import Core, Reference, comparable, differences
 from tokenpulse.model import SLO
 
 SECOND = 1_000_000_000

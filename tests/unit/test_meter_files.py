@@ -173,9 +173,25 @@ def test_a_folder_is_read_at_one_moment(tmp_path: Path) -> None:
     assert later.open["streams"]["oldest"] == 40.0
 
 
+def test_the_living_and_the_dead_of_a_folder(tmp_path: Path) -> None:
+    now = time.monotonic_ns()
+    ended = "import sys, tokenpulse as t; t.Meter(path=sys.argv[1]).arrive(int(sys.argv[2]), 5)"
+    subprocess.run([sys.executable, "-c", ended, str(tmp_path / "a"), str(now)], check=True)
+    meter = Meter(path=tmp_path / "b")
+    meter.arrive(now, 7)
+    read = read_dir(tmp_path)
+    assert [(block.path.name, block.alive) for block in read] == [("a", False), ("b", True)]
+    assert read.snapshot.total.counts["prompt_tokens"] == 12
+    assert read.living.total.counts["prompt_tokens"] == 7
+    other = Meter("ttft=1s,tpot=1s", path=tmp_path / "c")
+    other.arrive(now, 1)
+    with pytest.raises(ValueError, match=r"c: cannot be added to the meters before it: SLO sets must be the same"):
+        _ = read_dir(tmp_path).snapshot
+
+
 def test_a_folder_without_meters(tmp_path: Path) -> None:
     assert len(read_dir(tmp_path)) == 0
-    with pytest.raises(ValueError, match="none of the 0 files"):
+    with pytest.raises(ValueError, match="no file can be read as a meter"):
         _ = read_dir(tmp_path).snapshot
     with pytest.raises(FileNotFoundError):
         read_dir(tmp_path / "nowhere")

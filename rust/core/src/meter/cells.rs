@@ -13,6 +13,8 @@ use crate::sketch::{Mapping, slots_of};
 /// Bits of an entry's count in a chain; the rest is the slot.
 const COUNT_BITS: u32 = 48;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// Words of a record before its entries: cell and length, sum.
+const RECORD_HEAD: u64 = 3;
 
 /// A value, how often it came, and what its sum grows by.
 #[derive(Clone, Copy, Debug)]
@@ -52,16 +54,12 @@ impl Cells<'_> {
     pub(super) fn slot_of(self, cell: Cell, value: i64) -> usize {
         match cell.kind {
             Kind::Sketch => self.mapping.slot(value),
-            Kind::Batch => (value as usize).min(cell.slots - 1),
-            Kind::Counters => 0,
+            Kind::Numbers => (value as usize).min(cell.slots - 1),
         }
     }
 
     /// The slots that may be other than empty, given the head's two extremes.
     pub(super) fn span(self, cell: Cell, low: u64, high: u64) -> std::ops::Range<usize> {
-        if cell.kind == Kind::Counters {
-            return 0..cell.slots;
-        }
         if high == 0 {
             return 0..0;
         }
@@ -120,12 +118,8 @@ impl Cells<'_> {
     /// Adds to a counter.
     #[inline(always)]
     pub(super) fn count(self, placing: Placing, cell: Cell, slot: usize, n: u64) {
-        if n == 0 {
-            return;
-        }
-        self.words.add(self.layout.level(placing.level) + cell.offset + slot, n);
-        if placing.level > 0 {
-            self.count_late(placing, cell, slot, n);
+        if n > 0 {
+            self.record(placing, cell, Sample { value: slot as i64, n, sum: 0 });
         }
     }
 
@@ -145,31 +139,14 @@ impl Cells<'_> {
         self.words.begin(state::TURNS);
         for (window, at) in self.closed_panes(placing) {
             let mut chain = Chain::of(self, window, at);
-            if chain.has_room(3 + entries(sample.n)) {
-                chain.push(u64::from(cell.number) << 32 | entries(sample.n));
-                chain.push(sample.sum as u64);
-                chain.push((sample.sum >> 64) as u64);
-                chain.push_all(slot, sample.n);
-                chain.finish();
+            if chain.has_room(RECORD_HEAD + 1) {
+                let record = chain.begin(cell, sample.sum);
+                let entries = chain.push_all(slot, sample.n);
+                chain.finish(record, cell, entries);
                 self.add(self.layout.closed(window), cell, slot, sample);
                 let extreme = self.layout.extreme(window, cell, at);
                 self.words.raise(extreme, (i64::MAX - sample.value) as u64);
                 self.words.raise(extreme + 1, sample.value as u64 + 1);
-            }
-        }
-        self.words.end(state::TURNS);
-    }
-
-    #[cold]
-    fn count_late(self, placing: Placing, cell: Cell, slot: usize, n: u64) {
-        self.words.begin(state::TURNS);
-        for (window, at) in self.closed_panes(placing) {
-            let mut chain = Chain::of(self, window, at);
-            if chain.has_room(1 + entries(n)) {
-                chain.push(u64::from(cell.number) << 32 | entries(n));
-                chain.push_all(slot, n);
-                chain.finish();
-                self.words.add(self.layout.closed(window) + cell.offset + slot, n);
             }
         }
         self.words.end(state::TURNS);
@@ -180,63 +157,50 @@ impl Cells<'_> {
         let from = self.layout.level(window) + cell.offset;
         let above = self.layout.level(window + 1) + cell.offset;
         let closed = self.layout.closed(window) + cell.offset;
-        let (words, counters) = (self.words, cell.kind == Kind::Counters);
-        let (low, high) = if counters { (0, 1) } else { (words.get(from + 2), words.get(from + 3)) };
+        let words = self.words;
+        let (low, high) = (words.get(from + 2), words.get(from + 3));
         if high == 0 {
             return;
         }
-        let first = if counters { 0 } else { CELL_HEAD };
         let span = self.span(cell, low, high);
-        let from_slots = words.part(from + first, cell.slots).0.get(span.clone()).unwrap_or(&[]);
-        let needed: u64 = from_slots.iter().map(|slot| entries(slot.load(Relaxed))).sum();
-        if counters && needed == 0 {
-            return;
-        }
+        let from_slots = words.part(from + CELL_HEAD, cell.slots).0.get(span.clone()).unwrap_or(&[]);
         let mut chain = keep.map(|at| (Chain::of(self, window, at), at));
-        let head = if counters { 1 } else { 3 };
-        if let Some((chain, at)) = &mut chain
-            && chain.has_room(needed + head)
-        {
-            chain.push(u64::from(cell.number) << 32 | needed);
-            if !counters {
-                chain.push(words.get(from));
-                chain.push(words.get(from + 1));
-                words.add_wide(closed, words.wide(from));
-                // The window's own extremes are those of its panes.
-                words.set(closed + 2, words.get(closed + 2).max(low));
-                words.set(closed + 3, words.get(closed + 3).max(high));
-                let extreme = self.layout.extreme(window, cell, *at);
-                words.raise(extreme, low);
-                words.raise(extreme + 1, high);
-            }
-        } else {
+        if chain.as_ref().is_some_and(|(chain, _)| !chain.has_room(RECORD_HEAD + span.len() as u64)) {
             chain = None;
         }
-        if !counters {
-            words.add_wide(above, words.wide(from));
-            words.raise(above + 2, low);
-            words.raise(above + 3, high);
-            words.set_wide(from, 0);
-        }
+        let sum = words.wide(from);
+        let record = chain.as_mut().map(|(chain, at)| {
+            let extreme = self.layout.extreme(window, cell, *at);
+            words.raise(extreme, low);
+            words.raise(extreme + 1, high);
+            words.add_wide(closed, sum);
+            // Never lowered: they tell the ends of all that the window ever held.
+            words.raise(closed + 2, low);
+            words.raise(closed + 3, high);
+            chain.begin(cell, sum)
+        });
+        words.add_wide(above, sum);
+        words.raise(above + 2, low);
+        words.raise(above + 3, high);
+        words.set_wide(from, 0);
+        let mut entries = 0;
         for (slot, word) in span.zip(from_slots) {
             let n = word.load(Relaxed);
             if n > 0 {
-                let at = first + slot;
+                let at = CELL_HEAD + slot;
                 if let Some((chain, _)) = &mut chain {
-                    chain.push_all(slot, n);
+                    entries += chain.push_all(slot, n);
                     words.add(closed + at, n);
                 }
                 words.add(above + at, n);
                 word.store(0, Relaxed);
             }
         }
-        if !counters {
-            // Last, for as long as they stand a reader looks at the slots: a writer that dies here loses nothing.
-            words.set(from + 2, 0);
-            words.set(from + 3, 0);
-        }
-        if let Some((chain, _)) = chain {
-            chain.finish();
+        // Last, for as long as they stand a reader looks at the slots: a writer that dies here loses nothing.
+        words.set(from + 2, 0);
+        words.set(from + 3, 0);
+        if let (Some((chain, _)), Some(record)) = (&chain, record) {
+            chain.finish(record, cell, entries);
         }
     }
 
@@ -245,26 +209,21 @@ impl Cells<'_> {
         let words = self.words;
         Chain::visit(self, window, at, |cell, sum, entries| {
             let closed = self.layout.closed(window) + cell.offset;
-            let first = if cell.kind == Kind::Counters {
-                0
-            } else {
-                words.set_wide(closed, words.wide(closed).wrapping_sub(sum));
-                let extreme = self.layout.extreme(window, cell, at);
-                words.set(extreme, 0);
-                words.set(extreme + 1, 0);
-                CELL_HEAD
-            };
+            words.set_wide(closed, words.wide(closed).wrapping_sub(sum));
+            let extreme = self.layout.extreme(window, cell, at);
+            words.set(extreme, 0);
+            words.set(extreme + 1, 0);
             for (slot, n) in entries {
-                words.sub(closed + first + slot, n);
+                words.sub(closed + CELL_HEAD + slot, n);
             }
         });
         Chain::free(self, window, at);
     }
 }
 
-/// How many entries a count takes.
-fn entries(n: u64) -> u64 {
-    if n <= COUNT { u64::from(n > 0) } else { n.div_ceil(COUNT) }
+/// The first word of a record: its cell, and how many entries follow the sum.
+fn record(cell: Cell, entries: u64) -> u64 {
+    u64::from(cell.number) << 32 | entries
 }
 
 fn entry(slot: usize, n: u64) -> u64 {
@@ -324,12 +283,25 @@ impl<'a> Chain<'a> {
         missing == 0
     }
 
-    fn push_all(&mut self, slot: usize, mut n: u64) {
+    /// Begins a record: where its first word is, which is written when it is known how long it has become.
+    fn begin(&mut self, cell: Cell, sum: u128) -> usize {
+        self.push(record(cell, 0));
+        let begun = self.at - 1;
+        self.push(sum as u64);
+        self.push((sum >> 64) as u64);
+        begun
+    }
+
+    /// Writes a count, and says how many entries it took.
+    fn push_all(&mut self, slot: usize, mut n: u64) -> u64 {
+        let mut entries = 1;
         while n > COUNT {
             self.push(entry(slot, COUNT));
             n -= COUNT;
+            entries += 1;
         }
         self.push(entry(slot, n));
+        entries
     }
 
     #[inline]
@@ -366,8 +338,9 @@ impl<'a> Chain<'a> {
         true
     }
 
-    /// Writes down where the chain ends now.
-    fn finish(&self) {
+    /// Writes down how long a record has become, and where the chain ends now.
+    fn finish(&self, begun: usize, cell: Cell, entries: u64) {
+        self.cells.words.set(begun, record(cell, entries));
         let used = (self.at + SEGMENT - 1 - self.end) as u64;
         self.cells.words.set(self.head, self.first | self.last << SEGMENT_BITS | used << (2 * SEGMENT_BITS));
     }
@@ -383,12 +356,8 @@ impl<'a> Chain<'a> {
         let mut cursor = Cursor { cells, next: first, last, used, at: 0, end: 0, left: cells.layout.max_segments };
         while let Some(head) = cursor.next() {
             let Some(cell) = cells.layout.cell((head >> 32) as u32) else { return };
-            let sum = if cell.kind == Kind::Counters {
-                0
-            } else {
-                let (low, high) = (cursor.next().unwrap_or(0), cursor.next().unwrap_or(0));
-                u128::from(low) | u128::from(high) << 64
-            };
+            let (low, high) = (cursor.next().unwrap_or(0), cursor.next().unwrap_or(0));
+            let sum = u128::from(low) | u128::from(high) << 64;
             visit(cell, sum, Entries { cursor: &mut cursor, left: head as u32, slots: cell.slots });
         }
     }

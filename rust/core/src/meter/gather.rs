@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::atomic::Ordering::Relaxed;
 use super::cells::Cells;
-use super::layout::{CELL_HEAD, Cell, Kind};
+use super::layout::{CELL_HEAD, Cell};
 use super::sequence::Patience;
 use super::settings::Settings;
 use crate::request::Metric;
@@ -56,34 +56,26 @@ impl Gathered {
     /// Adds a cell of a level.
     pub(super) fn add(&mut self, cells: Cells<'_>, cell: Cell, base: usize) {
         let at = base + cell.offset;
-        if cell.kind == Kind::Counters {
-            self.add_between(cells, cell, base, (0, 1));
-        } else {
-            let ends = (cells.words.get(at + 2), cells.words.get(at + 3));
-            self.add_between(cells, cell, base, ends);
-            self.low = self.low.max(ends.0);
-            self.high = self.high.max(ends.1);
-        }
+        let ends = (cells.words.get(at + 2), cells.words.get(at + 3));
+        self.add_between(cells, cell, base, ends);
+        self.low = self.low.max(ends.0);
+        self.high = self.high.max(ends.1);
     }
 
     /// Adds what lies between two ends in a cell of a level.
     pub(super) fn add_between(&mut self, cells: Cells<'_>, cell: Cell, base: usize, (low, high): (u64, u64)) {
         let words = cells.words;
         let at = base + cell.offset;
-        let counters = cell.kind == Kind::Counters;
         if high == 0 {
             return;
         }
         let span = cells.span(cell, low, high);
-        let first = if counters { at } else { at + CELL_HEAD };
-        let theirs = words.part(first + span.start, span.len()).0;
+        let theirs = words.part(at + CELL_HEAD + span.start, span.len()).0;
         self.widen(&span);
         for (mine, theirs) in self.counts[span].iter_mut().zip(theirs) {
             *mine = mine.wrapping_add(theirs.load(Relaxed));
         }
-        if !counters {
-            self.sum = self.sum.wrapping_add(words.wide(at));
-        }
+        self.sum = self.sum.wrapping_add(words.wide(at));
     }
 
     /// Takes back what was counted as less than nothing: panes were closed all the time that a cell was read.

@@ -86,7 +86,7 @@ pub(super) const fn burn_pane_ns(ring: usize) -> i64 {
     BURN_SECONDS[ring] * 1_000_000_000 / bounds::PANES
 }
 
-/// Words before a sketch's counts: sum (two), `i64::MAX - min`, `max + 1`; all 0 when empty.
+/// Words before a cell's counts: sum (two), `i64::MAX - min`, `max + 1`; all 0 when empty.
 pub(super) const CELL_HEAD: usize = 4;
 /// Sizes of batches that are told apart; the last stands for all above.
 pub(super) const BATCH_SIZES: usize = 8193;
@@ -133,10 +133,8 @@ pub(super) const DEADLINE: usize = 3;
 pub(super) enum Kind {
     /// A sketch of durations.
     Sketch,
-    /// A histogram of batch sizes.
-    Batch,
-    /// Counters, without a head.
-    Counters,
+    /// A count for each number there is: counters, and the sizes of batches.
+    Numbers,
 }
 
 /// A cell's place within a level.
@@ -187,8 +185,8 @@ impl Layout {
         let sketch_slots = Mapping::slots(settings.scale);
         let sketch_words = (CELL_HEAD + sketch_slots).next_multiple_of(8);
         let class_counters = counter::SLOS + sets * counter::SLO;
-        let class_words = (Metric::ALL.len() + sets) * sketch_words + class_counters.next_multiple_of(8);
-        let global_words = (CELL_HEAD + BATCH_SIZES).next_multiple_of(8) + ADDED.next_multiple_of(8);
+        let class_words = (Metric::ALL.len() + sets) * sketch_words + (CELL_HEAD + class_counters).next_multiple_of(8);
+        let global_words = (CELL_HEAD + BATCH_SIZES).next_multiple_of(8) + (CELL_HEAD + ADDED).next_multiple_of(8);
         let level_words = max_classes * class_words + global_words;
         let cells = Self::cells_of(max_classes, sets);
         let burn_words = 2 * sets + 2;
@@ -281,7 +279,7 @@ impl Layout {
             number: (class * self.units() + unit) as u32,
             offset: class * self.class_words + unit * self.sketch_words,
             slots: self.class_counters,
-            kind: Kind::Counters,
+            kind: Kind::Numbers,
         }
     }
 
@@ -291,7 +289,7 @@ impl Layout {
             number: (self.max_classes * self.units()) as u32,
             offset: self.max_classes * self.class_words,
             slots: BATCH_SIZES,
-            kind: Kind::Batch,
+            kind: Kind::Numbers,
         }
     }
 
@@ -302,7 +300,7 @@ impl Layout {
             number: batch.number + 1,
             offset: batch.offset + (CELL_HEAD + BATCH_SIZES).next_multiple_of(8),
             slots: ADDED,
-            kind: Kind::Counters,
+            kind: Kind::Numbers,
         }
     }
 

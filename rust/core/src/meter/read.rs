@@ -12,8 +12,7 @@ use super::gather::{Gathered, Glance, Room, Sight, SightOfWindow};
 use super::handle::{in_use, load};
 use super::header;
 use super::layout::{
-    BURN_SECONDS, Cell, GAUGE, GAUGES, Kind, Layout, MILESTONES, RING, SLOT, counter, header as head, pane, place,
-    state,
+    BURN_SECONDS, Cell, GAUGE, GAUGES, Layout, MILESTONES, RING, SLOT, counter, header as head, pane, place, state,
 };
 use super::memory::{Memory, Words};
 use super::sequence::{self, Patience};
@@ -155,10 +154,11 @@ impl Reader {
             snapshot.first_arrival = earlier(snapshot.first_arrival, words.time(state::FIRST_ARRIVAL));
             snapshot.first_emission = earlier(snapshot.first_emission, words.time(state::FIRST_EMISSION));
             snapshot.ready = earlier(snapshot.ready, words.time(state::READY));
-            snapshot.clamped += words.get(state::CLAMPED);
-            snapshot.dropped += words.get(state::DROPPED);
+            snapshot.clamped = snapshot.clamped.wrapping_add(words.get(state::CLAMPED));
+            snapshot.dropped = snapshot.dropped.wrapping_add(words.get(state::DROPPED));
             let add = |sums: &mut [u64], at: usize| {
-                sums.iter_mut().enumerate().for_each(|(each, sum)| *sum += words.get(at + each));
+                let word = |each: usize| words.get(at + each);
+                sums.iter_mut().enumerate().for_each(|(each, sum)| *sum = sum.wrapping_add(word(each)));
             };
             add(&mut snapshot.rejected, state::REFUSED);
             add(&mut snapshot.refused_values, state::REFUSED_VALUES);
@@ -231,18 +231,13 @@ impl Reader {
                         scope.absorb(open);
                     }
                     let closed = self.layout.closed(window);
-                    let mut ends = (0, 1);
-                    if cell.kind != Kind::Counters {
-                        // The head tells the ends of all that it ever held.
-                        let ever = cells.words.get(closed + cell.offset + 3) > 0;
-                        ends = if ever { self.ends(cells, cell, window, &sight.within) } else { (0, 0) };
-                        scope.low = scope.low.max(ends.0);
-                        scope.high = scope.high.max(ends.1);
-                        if !sight.sums.is_empty() {
-                            let head = closed + cell.offset;
-                            ends = (cells.words.get(head + 2), cells.words.get(head + 3));
-                        }
-                    }
+                    let head = closed + cell.offset;
+                    let ever = (cells.words.get(head + 2), cells.words.get(head + 3));
+                    // The head tells the ends of all that it ever held, the panes those of what it holds.
+                    let now_held = if ever.1 > 0 { self.ends(cells, cell, window, &sight.within) } else { (0, 0) };
+                    scope.low = scope.low.max(now_held.0);
+                    scope.high = scope.high.max(now_held.1);
+                    let ends = if sight.sums.is_empty() { now_held } else { ever };
                     scope.add_between(cells, cell, closed, ends);
                     sight.subtract_from(scope, cell.number);
                 }
@@ -375,10 +370,10 @@ impl Reader {
                     figure.covered_ns = figure.covered_ns.wrapping_add(words.get(at + 2));
                     high = high.max(words.get(at + 3));
                 };
-                let mut held_for = (now - since).max(0) as u64;
+                let mut held_for = now.saturating_sub(since).max(0) as u64;
                 if let Some(window) = window {
                     let (width_ns, pane_ns) = (self.settings.windows_ns[window], self.panes_ns[window]);
-                    if now - since > width_ns {
+                    if now.saturating_sub(since) > width_ns {
                         return None;
                     }
                     let newest = pane(words.time(state::STAND)?, pane_ns);
@@ -391,10 +386,10 @@ impl Reader {
                 } else {
                     add(state::GAUGES + GAUGE * gauge);
                 }
-                figure.integral += value as u128 * u128::from(held_for);
-                figure.covered_ns += held_for;
+                figure.integral = figure.integral.wrapping_add((value as u128).wrapping_mul(u128::from(held_for)));
+                figure.covered_ns = figure.covered_ns.wrapping_add(held_for);
                 if held_for > 0 {
-                    high = high.max(value as u64 + 1);
+                    high = high.max((value as u64).saturating_add(1));
                 }
                 // Where no pane knows of the gauge, as before it was first set, there is none.
                 (high > 0).then(|| GaugeFigure { max: (high - 1) as i64, ..figure })
@@ -410,22 +405,22 @@ impl Reader {
         let ring = |(ring, seconds): (usize, i64)| {
             let width_ns = seconds * 1_000_000_000;
             let pane_ns = width_ns / PANES;
-            let mut sums = vec![0; self.layout.burn_words];
+            let mut sums: Vec<u64> = vec![0; self.layout.burn_words];
             for shard in 0..self.shards() {
                 let cells = self.cells(shard);
                 let (found, _) = Self::settled(cells, patience, || {
-                    let mut sums = vec![0; self.layout.burn_words];
+                    let mut sums: Vec<u64> = vec![0; self.layout.burn_words];
                     let (Some(now), Some(stand)) = (now, cells.words.time(state::STAND)) else { return sums };
                     let (asked, newest) = (pane(now, pane_ns), pane(stand, pane_ns));
                     for number in (asked - PANES).max(newest - RING as i64 + 1)..=asked.min(newest) {
                         let at = self.layout.burn(ring, place(number));
                         for (word, sum) in sums.iter_mut().enumerate() {
-                            *sum += cells.words.get(at + word);
+                            *sum = sum.wrapping_add(cells.words.get(at + word));
                         }
                     }
                     sums
                 });
-                sums.iter_mut().zip(found).for_each(|(sum, found): (&mut u64, u64)| *sum += found);
+                sums.iter_mut().zip(found).for_each(|(sum, found): (&mut u64, u64)| *sum = sum.wrapping_add(found));
             }
             let mut pairs = sums.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect::<Vec<[u64; 2]>>();
             let availability = pairs.pop().unwrap_or_default();
@@ -449,8 +444,8 @@ impl Reader {
                 let at = if number + 1 >= self.layout.max_classes { numbers.len() - 1 } else { number };
                 let Some(class) = classes.get_mut(at) else { continue };
                 let count = |open: &mut super::snapshot::Open| match slot.last_emission() {
-                    Some(last) => open.streams.count((now - last).max(0)),
-                    None => open.waits.count((now - slot.milestones[0]).max(0)),
+                    Some(last) => open.streams.count(now.saturating_sub(last).max(0)),
+                    None => open.waits.count(now.saturating_sub(slot.milestones[0]).max(0)),
                 };
                 count(&mut class.open);
                 count(&mut all.open);

@@ -472,7 +472,7 @@ impl Writer<'_> {
                 cells.words.raise(head + 2, own.low);
                 cells.words.raise(head + 3, own.high);
             }
-            cells.words.add(self.layout.level(0) + self.layout.counters(class).offset + counter::OUTPUT_TOKENS, tokens);
+            cells.count(placing, self.layout.counters(class), counter::OUTPUT_TOKENS, tokens);
         }
         if any > 0 {
             self.words.raise(state::LAST_EMISSION, placing.t as u64 + 1);
