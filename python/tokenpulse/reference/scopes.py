@@ -169,7 +169,11 @@ class Panes(Generic[Content]):
         return content
 
     def true_width_ns(self, now_ns: int | None, first_ns: int | None) -> int:
-        """How much time the window covers at a time, when the first event came at `first_ns`."""
+        """How much time the window covers at a time, when the first event came at `first_ns`.
+
+        Of the past, only what is still kept.
+        """
         if now_ns is None or first_ns is None:
             return 0
-        return max(0, min(now_ns - self.covered(now_ns).start * self.pane_ns, now_ns - first_ns))
+        oldest = max(self.oldest, self.covered(now_ns).start)
+        return max(0, min(now_ns - oldest * self.pane_ns, now_ns - first_ns))

@@ -68,8 +68,9 @@ class Ring(Generic[Content]):
         for index in sorted(self._panes):
             if oldest <= index <= now_ns // self.pane_ns:
                 content.merge(self._panes[index])
-        if self._first_ns is None:
+        if self._first_ns is None or self._newest is None:
             return content, 0
+        oldest = max(oldest, self._newest - PANES)  # of the past, what the ring has lost is not covered
         return content, max(0, min(now_ns - oldest * self.pane_ns, now_ns - self._first_ns))
 
 

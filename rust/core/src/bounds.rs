@@ -72,7 +72,7 @@ pub const MAX_WINDOWS: usize = 8;
 /// Bytes of a class's labels in a meter's block; what is longer goes to `other`.
 pub const CLASS_KEY_BYTES: usize = 1000;
 /// Memory of a meter's block, in words of 8 bytes (16 GiB).
-pub const BLOCK_WORDS: Range = Range { name: "memory of the meter in words of 8 bytes", min: 1, max: 1 << 31 };
+pub const BLOCK_WORDS: usize = 1 << 31;
 /// Bins of a timeline.
 pub const MAX_TIMELINE_BINS: i64 = 10_000;
 /// Panes in a window's width.

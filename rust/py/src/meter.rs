@@ -112,13 +112,13 @@ impl PyMeter {
         slos: Vec<(Limits, f64)>,
         windows_ns: Vec<i64>,
         burn: bool,
-        scale: i64,
+        scale: &Bound<'_, PyAny>,
         itl_rule: &str,
-        max_requests: i64,
-        max_classes: i64,
+        max_requests: &Bound<'_, PyAny>,
+        max_classes: &Bound<'_, PyAny>,
         ttl_ns: i64,
         path: Option<std::path::PathBuf>,
-        shards: i64,
+        shards: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let slos: PyResult<Vec<SloSet>> =
             slos.into_iter().map(|(limits, objective)| Ok(SloSet { slo: slo(limits)?, objective })).collect();
@@ -126,12 +126,12 @@ impl PyMeter {
             slos: slos?,
             windows_ns,
             burn,
-            scale: bounds::SCALE.check(scale).map_err(to_python)? as u8,
+            scale: bounds::SCALE.check(whole(scale, "scale")?).map_err(to_python)? as u8,
             itl_rule: ItlRule::from_name(itl_rule).map_err(to_python)?,
-            max_requests: bounds::METER_REQUESTS.check(max_requests).map_err(to_python)? as u32,
-            max_classes: bounds::METER_CLASSES.check(max_classes).map_err(to_python)? as u32,
+            max_requests: bounds::METER_REQUESTS.check(whole(max_requests, "max_requests")?).map_err(to_python)? as u32,
+            max_classes: bounds::METER_CLASSES.check(whole(max_classes, "max_classes")?).map_err(to_python)? as u32,
             ttl_ns,
-            shards: bounds::SHARDS.check(shards).map_err(to_python)? as u32,
+            shards: bounds::SHARDS.check(whole(shards, "shards")?).map_err(to_python)? as u32,
         };
         settings.check().map_err(to_python)?;
         // Handles are looked at as NumPy arrays first: the library is loaded here, not within an engine's first step.

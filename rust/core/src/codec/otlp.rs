@@ -201,13 +201,16 @@ fn slots(point: &DataPoint, scale: u8) -> Result<Vec<(usize, u64)>> {
 struct Attributes<'a>(&'a [KeyValue]);
 
 impl Attributes<'_> {
-    fn get(&self, name: &str) -> Option<&Value> {
-        let found = self.0.iter().rev().find(|pair| pair.key.strip_prefix("tokenpulse.") == Some(name))?;
-        found.value.as_ref()?.value.as_ref()
+    /// The value of an attribute; one that is there must have a value of a kind that is ours.
+    fn get(&self, name: &str) -> Result<Option<&Value>> {
+        let found = self.0.iter().rev().find(|pair| pair.key.strip_prefix("tokenpulse.") == Some(name));
+        let Some(pair) = found else { return Ok(None) };
+        let value = pair.value.as_ref().and_then(|any| any.value.as_ref());
+        value.map(Some).ok_or_else(|| Error::decode(format_args!("a value of {name}"), "none"))
     }
 
     fn int(&self, name: &str) -> Result<Option<i64>> {
-        match self.get(name) {
+        match self.get(name)? {
             None => Ok(None),
             Some(Value::Int(n)) => Ok(Some(*n)),
             Some(Value::String(text)) => Err(Error::decode(format_args!("an integer {name}"), text)),
@@ -215,7 +218,7 @@ impl Attributes<'_> {
     }
 
     fn string(&self, name: &str) -> Result<Option<&str>> {
-        match self.get(name) {
+        match self.get(name)? {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(Value::Int(n)) => Err(Error::decode(format_args!("a text {name}"), n)),

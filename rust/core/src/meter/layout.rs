@@ -11,7 +11,7 @@
 
 use super::settings::Settings;
 use crate::bounds;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::request::Metric;
 use crate::sketch::Mapping;
 
@@ -208,7 +208,11 @@ impl Layout {
         let deadlines = place(max_requests * sets * DEADLINE);
         let shard_words = place(0).next_multiple_of(512);
         let words = Self::shards_start(max_classes) + shard_words * settings.shards as usize;
-        bounds::BLOCK_WORDS.check(words as i64)?;
+        if words > bounds::BLOCK_WORDS {
+            let expected =
+                "at most 16 GiB, with fewer classes, requests, SLO sets, windows or shards, or a coarser scale";
+            return Err(Error::value("memory of the meter", expected, format_args!("{} GiB", words >> 27)));
+        }
         Ok(Self {
             windows,
             slos: sets,

@@ -140,7 +140,7 @@ impl Reader {
             burn: None,
         };
         self.read_state(now, &mut snapshot);
-        snapshot.burn = self.settings.burn.then(|| self.read_burn(glance, snapshot.first_event));
+        snapshot.burn = self.settings.burn.then(|| self.read_burn(glance, snapshot.newest, snapshot.first_event));
         snapshot
     }
 
@@ -165,7 +165,7 @@ impl Reader {
             add(&mut late, state::LATE);
         }
         for (window, width_ns) in self.settings.windows_ns.iter().copied().enumerate() {
-            let true_width_ns = true_width(now, snapshot.first_event, width_ns);
+            let true_width_ns = true_width(now, snapshot.newest, snapshot.first_event, width_ns);
             snapshot.windows.push(WindowInfo { width_ns, true_width_ns, late: late[window] });
         }
     }
@@ -399,7 +399,7 @@ impl Reader {
         Self::settled(cells, patience, scopes).0
     }
 
-    fn read_burn(&self, glance: &mut Glance, first_event: Option<i64>) -> Vec<BurnWindow> {
+    fn read_burn(&self, glance: &mut Glance, newest: Option<i64>, first_event: Option<i64>) -> Vec<BurnWindow> {
         let Glance { now, patience, .. } = glance;
         let now = *now;
         let ring = |(ring, seconds): (usize, i64)| {
@@ -411,8 +411,8 @@ impl Reader {
                 let (found, _) = Self::settled(cells, patience, || {
                     let mut sums: Vec<u64> = vec![0; self.layout.burn_words];
                     let (Some(now), Some(stand)) = (now, cells.words.time(state::STAND)) else { return sums };
-                    let (asked, newest) = (pane(now, pane_ns), pane(stand, pane_ns));
-                    for number in (asked - PANES).max(newest - RING as i64 + 1)..=asked.min(newest) {
+                    let (asked, stands) = (pane(now, pane_ns), pane(stand, pane_ns));
+                    for number in asked.max(stands) - PANES..=asked.min(stands) {
                         let at = self.layout.burn(ring, place(number));
                         for (word, sum) in sums.iter_mut().enumerate() {
                             *sum = sum.wrapping_add(cells.words.get(at + word));
@@ -424,7 +424,7 @@ impl Reader {
             }
             let mut pairs = sums.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect::<Vec<[u64; 2]>>();
             let availability = pairs.pop().unwrap_or_default();
-            let true_width_ns = true_width(now, first_event, width_ns);
+            let true_width_ns = true_width(now, newest, first_event, width_ns);
             BurnWindow { width_ns, true_width_ns, slos: pairs, availability }
         };
         BURN_SECONDS.into_iter().enumerate().map(ring).collect()
@@ -478,10 +478,10 @@ fn fill_counters(scope: &mut Scope, counts: &[u64]) {
     }
 }
 
-/// How much time a window covers at `now`.
-fn true_width(now: Option<i64>, first_event: Option<i64>, width_ns: i64) -> i64 {
-    let (Some(now), Some(first)) = (now, first_event) else { return 0 };
+/// How much time a window covers at `now`: of the past, only what the ring still has.
+fn true_width(now: Option<i64>, newest: Option<i64>, first_event: Option<i64>, width_ns: i64) -> i64 {
+    let (Some(now), Some(newest), Some(first)) = (now, newest, first_event) else { return 0 };
     let pane_ns = width_ns / PANES;
-    let oldest = pane(now - width_ns, pane_ns) * pane_ns;
-    (now - oldest).min(now - first).max(0)
+    let oldest = (pane(now, pane_ns).max(pane(newest, pane_ns)) - PANES) * pane_ns;
+    now.saturating_sub(oldest).min(now.saturating_sub(first)).max(0)
 }

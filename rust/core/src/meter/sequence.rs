@@ -23,6 +23,8 @@ impl Patience {
 const CALLS_EACH: u32 = 6;
 /// After so many attempts the writer is given time.
 const ATTEMPTS_AT_ONCE: u32 = if cfg!(loom) { 0 } else { 64 };
+/// So many attempts one that gives time counts for.
+const YIELD: u32 = if cfg!(loom) { 0 } else { 40 };
 
 /// Says that writing begins.
 #[inline(always)]
@@ -60,8 +62,9 @@ pub(super) fn settled<T>(
         let called = before.1 % 2 == 1 || after.1 != before.1;
         if turned && patience.turns > 0 {
             patience.turns -= 1;
-            // A writer that was put to sleep needs time, not attempts.
+            // A writer that was put to sleep needs time, not attempts; and time is dear where many want it.
             if attempts > ATTEMPTS_AT_ONCE {
+                patience.turns = patience.turns.saturating_sub(YIELD);
                 super::atomic::yield_now();
             }
         } else if called && calls_left > 0 && patience.calls > 0 {

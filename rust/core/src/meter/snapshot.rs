@@ -2,9 +2,10 @@
 
 use super::layout::{BURN_SECONDS, GAUGES};
 use super::settings::{Origin, Settings};
+use crate::bounds::COUNT;
 use crate::error::{Error, Result};
 use crate::request::Metric;
-use crate::sketch::Sparse;
+use crate::sketch::{Sketch, Sparse};
 use crate::tally::{self, Block};
 use crate::window::Pane;
 
@@ -70,6 +71,15 @@ impl Scope {
         Self { block: Block::new(settings), cached_tokens: 0, named: [0; 3] }
     }
 
+    /// Whether the counts of both together stay in their range.
+    fn fits(&self, other: &Self) -> Result<()> {
+        let fluidity = |scope: &Self| scope.block.slos.iter().map(|slo| slo.fluidity.count()).collect::<Vec<_>>();
+        let latency = |scope: &Self| scope.block.latency.iter().map(Sketch::count).chain(fluidity(scope)).collect();
+        let (mine, theirs): (Vec<u64>, Vec<u64>) = (latency(self), latency(other));
+        let over = mine.iter().zip(&theirs).find(|(mine, theirs)| **mine > COUNT.max as u64 - **theirs);
+        over.map_or(Ok(()), |(mine, theirs)| Err(COUNT.error(u128::from(*mine) + u128::from(*theirs))))
+    }
+
     fn absorb(&mut self, other: &Self) {
         self.block.absorb(&other.block);
         self.cached_tokens += other.cached_tokens;
@@ -93,6 +103,10 @@ pub struct ClassReading {
 impl ClassReading {
     pub(super) fn new(key: Vec<(String, String)>, other: bool, scopes: usize, settings: &tally::Settings) -> Self {
         Self { key, other, open: Open::default(), scopes: (0..scopes).map(|_| Scope::new(settings)).collect() }
+    }
+
+    fn fits(&self, other: &Self) -> Result<()> {
+        self.scopes.iter().zip(&other.scopes).try_for_each(|(mine, theirs)| mine.fits(theirs))
     }
 
     fn absorb(&mut self, other: &Self) {
@@ -250,7 +264,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// Different SLO sets, windows, scales or ITL rules.
+    /// Different SLO sets, windows, scales or ITL rules, or a count that would leave its range.
     pub fn merge(&self, other: &Self) -> Result<Self> {
         let (mine, theirs) = (&self.settings, &other.settings);
         let same = |what: &str, same: bool| {
@@ -260,6 +274,7 @@ impl Snapshot {
         same("windows", mine.windows_ns == theirs.windows_ns)?;
         same("scale", mine.scale == theirs.scale)?;
         same("ITL rule", mine.itl_rule == theirs.itl_rule)?;
+        self.all.fits(&other.all)?;
         let mut sum = self.clone();
         if self.origin != other.origin {
             // What two processes wrote has the origin of neither.
@@ -283,7 +298,10 @@ impl Snapshot {
         }
         for theirs in &other.classes {
             match sum.classes.iter_mut().find(|mine| mine.key == theirs.key && mine.other == theirs.other) {
-                Some(mine) => mine.absorb(theirs),
+                Some(mine) => {
+                    mine.fits(theirs)?;
+                    mine.absorb(theirs);
+                }
                 None => sum.classes.push(theirs.clone()),
             }
         }

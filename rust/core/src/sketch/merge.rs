@@ -225,7 +225,10 @@ impl Sketch<super::Sparse> {
         let mut sketch = Self { store: super::Sparse::gather(first, counts, room), ..Self::empty(scale, itl_rule) };
         let (Some(low), Some(high)) = sketch.store.ends() else { return sketch };
         (sketch.sum_ns, sketch.min_ns, sketch.max_ns) = (sum_ns, min_ns, max_ns);
-        if torn {
+        let mapping = Mapping::of(scale);
+        // Memory that was damaged is no reason to stumble later.
+        let fit = 0 <= min_ns && min_ns <= max_ns && mapping.slot(min_ns) == low && mapping.slot(max_ns) == high;
+        if torn || !fit {
             sketch.mend(low, high);
         }
         sketch

@@ -85,6 +85,9 @@ pub struct Sparse {
     counts: Vec<u64>,
 }
 
+/// A count in a live sketch has no more bits, so that no sum of counts can leave its range.
+const LIVE_COUNT_BITS: u32 = 48;
+
 /// Room to gather counts in, kept from one sketch to the next.
 #[derive(Default)]
 pub(crate) struct GatherRoom {
@@ -100,10 +103,16 @@ impl Sparse {
         room.counts.resize(len, 0);
         // Without a branch on what can be either: each is written down, and the next one over it if it was empty.
         let mut filled = 0;
+        let mut bits = 0;
         for (slot, &n) in (first..).zip(counts) {
             room.slots[filled] = slot as u16;
             room.counts[filled] = n;
             filled += usize::from(n > 0);
+            bits |= n;
+        }
+        if bits >> LIVE_COUNT_BITS != 0 {
+            // No meter has counted so much: the memory was damaged.
+            filled = 0;
         }
         Self { slots: room.slots[..filled].to_vec(), counts: room.counts[..filled].to_vec() }
     }

@@ -34,7 +34,8 @@ pub struct Reading<P> {
 fn check_width(width_ns: i64) -> Result<()> {
     WIDTH_NS.check(width_ns)?;
     if width_ns % PANES != 0 {
-        let expected = format_args!("a multiple of {PANES} ns");
+        let below = width_ns / PANES * PANES;
+        let expected = format_args!("a multiple of {PANES} ns, such as {below}");
         return Err(Error::value("window width", expected, format_args!("{width_ns} ns")));
     }
     Ok(())
@@ -124,6 +125,8 @@ impl<P: Pane + Clone> Ring<P> {
             }
         }
         let since_first = self.first_event.map_or(0, |first| (now - first).max(0));
-        Reading { content, true_width_ns: since_first.min(now - oldest * self.pane_ns) }
+        // Of the past, what the ring has lost is not covered.
+        let oldest = self.newest.map_or(oldest, |newest| oldest.max(newest - PANES));
+        Reading { content, true_width_ns: since_first.min(now - oldest * self.pane_ns).max(0) }
     }
 }
