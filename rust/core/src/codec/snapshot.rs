@@ -3,8 +3,6 @@
 //! What is 0 or empty takes no room. Decoding checks everything that reading relies on: a decoded snapshot can be
 //! merged and printed like any other.
 
-use std::sync::Arc;
-
 use prost::Message;
 
 use crate::error::{Error, Result};
@@ -160,14 +158,7 @@ impl Snapshot {
         expect(encoded.batch_sizes.len() == scopes, "batch sizes")?;
         expect(encoded.classes.len() <= settings.max_classes as usize * 64, "classes")?;
         let all = encoded.all.ok_or_else(|| wrong("have the sum of its classes", "none"))?;
-        let plain = Arc::new(tally::Settings {
-            scale: settings.scale,
-            itl_rule: settings.itl_rule,
-            slos: settings.slos.iter().map(|set| set.slo.clone()).collect(),
-            by: Vec::new(),
-            timeline_ns: None,
-            ttl_ns: settings.ttl_ns,
-        });
+        let plain = settings.tally();
         let class = |class: EncodedClass| class.into_reading(scopes, &plain);
         let by_scope = |numbers: &[u64], each: usize| -> Vec<Vec<u64>> {
             numbers.chunks_exact(each).map(<[u64]>::to_vec).collect()

@@ -163,7 +163,7 @@ impl Cells<'_> {
             return;
         }
         let span = self.span(cell, low, high);
-        let from_slots = words.part(from + CELL_HEAD, cell.slots).0.get(span.clone()).unwrap_or(&[]);
+        let slots = |base: usize| words.part(base + CELL_HEAD + span.start, span.len()).0;
         let mut chain = keep.map(|at| (Chain::of(self, window, at), at));
         if chain.as_ref().is_some_and(|(chain, _)| !chain.has_room(RECORD_HEAD + span.len() as u64)) {
             chain = None;
@@ -184,16 +184,16 @@ impl Cells<'_> {
         words.raise(above + 3, high);
         words.set_wide(from, 0);
         let mut entries = 0;
-        for (slot, word) in span.zip(from_slots) {
-            let n = word.load(Relaxed);
+        let levels = slots(from).iter().zip(slots(above)).zip(slots(closed));
+        for (slot, ((from, above), closed)) in span.clone().zip(levels) {
+            let n = from.load(Relaxed);
             if n > 0 {
-                let at = CELL_HEAD + slot;
                 if let Some((chain, _)) = &mut chain {
                     entries += chain.push_all(slot, n);
-                    words.add(closed + at, n);
+                    closed.store(closed.load(Relaxed).wrapping_add(n), Relaxed);
                 }
-                words.add(above + at, n);
-                word.store(0, Relaxed);
+                above.store(above.load(Relaxed).wrapping_add(n), Relaxed);
+                from.store(0, Relaxed);
             }
         }
         // Last, for as long as they stand a reader looks at the slots: a writer that dies here loses nothing.
@@ -213,8 +213,9 @@ impl Cells<'_> {
             let extreme = self.layout.extreme(window, cell, at);
             words.set(extreme, 0);
             words.set(extreme + 1, 0);
+            let slots = words.part(closed + CELL_HEAD, cell.slots);
             for (slot, n) in entries {
-                words.sub(closed + CELL_HEAD + slot, n);
+                slots.sub(slot, n);
             }
         });
         Chain::free(self, window, at);
@@ -293,7 +294,12 @@ impl<'a> Chain<'a> {
     }
 
     /// Writes a count, and says how many entries it took.
+    #[inline(always)]
     fn push_all(&mut self, slot: usize, mut n: u64) -> u64 {
+        if n <= COUNT {
+            self.push(entry(slot, n));
+            return 1;
+        }
         let mut entries = 1;
         while n > COUNT {
             self.push(entry(slot, COUNT));
@@ -304,7 +310,7 @@ impl<'a> Chain<'a> {
         entries
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, word: u64) {
         if self.at == self.end && !self.extend() {
             return;

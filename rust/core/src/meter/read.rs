@@ -48,14 +48,7 @@ impl Reader {
 
     pub(super) fn new(memory: Arc<dyn Memory>, layout: Arc<Layout>, settings: Arc<Settings>, origin: Origin) -> Self {
         let panes_ns = settings.windows_ns.iter().map(|width| width / PANES).collect();
-        let tally_settings = Arc::new(tally::Settings {
-            scale: settings.scale,
-            itl_rule: settings.itl_rule,
-            slos: settings.slos.iter().map(|set| set.slo.clone()).collect(),
-            by: Vec::new(),
-            timeline_ns: None,
-            ttl_ns: settings.ttl_ns,
-        });
+        let tally_settings = Arc::new(settings.tally());
         Self { memory, layout, settings, tally_settings, origin, panes_ns }
     }
 

@@ -4,6 +4,7 @@ use crate::bounds;
 use crate::error::{Error, Result};
 use crate::sketch::ItlRule;
 use crate::slo::Slo;
+use crate::tally;
 use crate::window::check_widths;
 
 /// A set of limits and the attainment that is aimed at.
@@ -88,6 +89,18 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// What blocks of counts and sketches are made by.
+    pub(crate) fn tally(&self) -> tally::Settings {
+        tally::Settings {
+            scale: self.scale,
+            itl_rule: self.itl_rule,
+            slos: self.slos.iter().map(|set| set.slo.clone()).collect(),
+            by: Vec::new(),
+            timeline_ns: None,
+            ttl_ns: self.ttl_ns,
+        }
     }
 
     /// Gaps from here on are looked at closely: a request may be lost, or a limit of an SLO set reached.

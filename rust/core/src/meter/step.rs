@@ -229,6 +229,7 @@ fn record_own<const COUNTED: bool>(
         let (value, slot, class) = (gaps.values[at], usize::from(gaps.slots[at]), usize::from(gaps.classes[at]));
         let own = &mut own[class % CLASSES];
         let (low, high) = (i64::MAX as u64 - value as u64, value as u64 + 1);
+        // New ends are rare: a branch costs less than a store each time.
         if low > own.low {
             own.low = low;
         }
@@ -306,10 +307,8 @@ impl Writer<'_> {
         let n = times.len().min(handles.len());
         let mut at = 0;
         while at < n {
-            let end = (at + BLOCK).min(n);
-            let taken = self.plain_tokens(&times[at..end], &handles[at..end]);
-            at += taken;
-            if at < end {
+            at += self.plain_tokens(&times[at..n], &handles[at..n]);
+            if at < n {
                 self.step(times[at], &handles[at..=at], None, None);
                 at += 1;
             }
@@ -319,51 +318,52 @@ impl Writer<'_> {
     /// Takes the tokens up to the first that is not plain, whose time turns a pane, or lies before the open one; how
     /// many they are.
     fn plain_tokens(&mut self, times: &[i64], handles: &[i64]) -> usize {
-        let slots = self.words.part(self.layout.slots, self.shard.slots_used as usize * SLOT);
-        let slots = slots.0.as_chunks().0;
-        if self.shard.slots_used as usize >= FAR_SLOTS {
-            ask_ahead(Step { t: 0, before: 0, slots }, handles);
-        }
+        let slots = self.words.part(self.layout.slots, self.shard.slots_used as usize * SLOT).0.as_chunks().0;
         let limit = self.settings.close_look_ns().min(OWN_LIMIT_NS);
-        let times_within = self.shard.open_from..self.shard.turn_at();
-        let gaps = &mut self.shard.scratch.gaps;
-        let mut n = 0;
-        let mut newest = i64::MIN;
-        let mut oldest = i64::MAX;
-        self.words.begin(state::CALLS);
-        for (&t, &handle) in times.iter().zip(handles) {
-            let step = Step { t, before: 0, slots };
-            if times_within.contains(&t)
-                && let Some([identity, last, packed, safe_until]) = step.slot(handle)
-                && identity.load(Relaxed) == handle as u64
-                && let gap = t.wrapping_sub(last.load(Relaxed) as i64)
-                && (gap as u64) < limit
-                && t <= safe_until.load(Relaxed) as i64
-            {
-                let before = packed.load(Relaxed);
-                last.store(t as u64, Relaxed);
-                packed.store(before.wrapping_add(1), Relaxed);
-                gaps.values[n % BLOCK] = gap;
-                gaps.classes[n % BLOCK] = (class_of(before) % CLASSES) as u16;
-                n += 1;
-                newest = newest.max(t);
-                oldest = oldest.min(t);
-            } else {
+        let open = self.shard.open_from..self.shard.turn_at();
+        let cells = self.cells();
+        let (mut taken, mut oldest, mut newest) = (0, i64::MAX, i64::MIN);
+        self.enter();
+        for (times, handles) in times.chunks(BLOCK).zip(handles.chunks(BLOCK)) {
+            if self.shard.slots_used as usize >= FAR_SLOTS {
+                ask_ahead(Step { t: 0, before: 0, slots }, handles);
+            }
+            let Scratch { own, gaps, .. } = &mut self.shard.scratch;
+            gaps.clear();
+            for (&t, &handle) in times.iter().zip(handles) {
+                let step = Step { t, before: 0, slots };
+                if open.contains(&t)
+                    && let Some([identity, last, packed, safe_until]) = step.slot(handle)
+                    && identity.load(Relaxed) == handle as u64
+                    && let gap = t.wrapping_sub(last.load(Relaxed) as i64)
+                    && (gap as u64) < limit
+                    && t <= safe_until.load(Relaxed) as i64
+                {
+                    let before = packed.load(Relaxed);
+                    last.store(t as u64, Relaxed);
+                    packed.store(before.wrapping_add(1), Relaxed);
+                    gaps.values[gaps.n % BLOCK] = gap;
+                    gaps.classes[gaps.n % BLOCK] = (class_of(before) % CLASSES) as u16;
+                    gaps.n += 1;
+                    newest = newest.max(t);
+                    oldest = oldest.min(t);
+                } else {
+                    break;
+                }
+            }
+            record_own::<false>(cells, (self.settings.scale, self.settings.itl_rule), gaps, own);
+            taken += gaps.n;
+            if gaps.n < handles.len() {
                 break;
             }
         }
-        gaps.n = n;
-        if n > 0 {
+        if taken > 0 {
             self.accept_plainly(newest);
-            let cells = self.cells();
-            let Scratch { own, gaps, .. } = &mut self.shard.scratch;
-            record_own::<false>(cells, (self.settings.scale, self.settings.itl_rule), gaps, own);
-            let placing = Placing { level: 0, t: newest };
-            self.note(Placing { level: 0, t: oldest }, n as u64);
-            self.settle(placing);
+            self.note(Placing { level: 0, t: oldest }, taken as u64);
+            self.settle(Placing { level: 0, t: newest });
         }
         self.leave();
-        n
+        taken
     }
 
     /// Counts a step that other shards took part in.
