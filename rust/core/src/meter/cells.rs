@@ -31,6 +31,18 @@ impl Sample {
     }
 }
 
+/// The two ends of a value alone, as the head of a cell keeps them: both grow, and are 0 where there is nothing.
+#[inline(always)]
+pub(super) const fn ends_of(value: i64) -> (u64, u64) {
+    ((i64::MAX - value) as u64, value as u64 + 1)
+}
+
+/// The least and the greatest value, given the two ends.
+#[inline(always)]
+pub(super) const fn values_of((low, high): (u64, u64)) -> (i64, i64) {
+    ((i64::MAX as u64).wrapping_sub(low) as i64, high.wrapping_sub(1) as i64)
+}
+
 /// Where a time's observations go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placing {
@@ -64,9 +76,10 @@ impl Cells<'_> {
             return 0..0;
         }
         let bound = |value: i64| self.slot_of(cell, value.max(0)).min(cell.slots - 1);
-        let end = bound(high.wrapping_sub(1) as i64) + 1;
+        let (least, greatest) = values_of((low, high));
+        let end = bound(greatest) + 1;
         // The two are read one after the other, and may not fit.
-        bound((i64::MAX as u64).wrapping_sub(low) as i64).min(end)..end
+        bound(least).min(end)..end
     }
 
     /// Adds to a cell of a level.
@@ -75,8 +88,7 @@ impl Cells<'_> {
         let head = base + cell.offset;
         self.words.add(head + CELL_HEAD + slot, sample.n);
         self.words.add_wide(head, sample.sum);
-        self.words.raise(head + 2, (i64::MAX - sample.value) as u64);
-        self.words.raise(head + 3, sample.value as u64 + 1);
+        self.words.raise_both(head + 2, ends_of(sample.value));
     }
 
     /// Adds to a cell of the finest open panes, in a slot that is known.
@@ -110,8 +122,7 @@ impl Cells<'_> {
                 high = high.max(value);
             }
             self.words.add_wide(head, sum);
-            self.words.raise(head + 2, (i64::MAX - low) as u64);
-            self.words.raise(head + 3, high as u64 + 1);
+            self.words.raise_both(head + 2, (ends_of(low).0, ends_of(high).1));
         }
     }
 
@@ -144,9 +155,7 @@ impl Cells<'_> {
                 let entries = chain.push_all(slot, sample.n);
                 chain.finish(record, cell, entries);
                 self.add(self.layout.closed(window), cell, slot, sample);
-                let extreme = self.layout.extreme(window, cell, at);
-                self.words.raise(extreme, (i64::MAX - sample.value) as u64);
-                self.words.raise(extreme + 1, sample.value as u64 + 1);
+                self.words.raise_both(self.layout.extreme(window, cell, at), ends_of(sample.value));
             }
         }
         self.words.end(state::TURNS);
@@ -170,18 +179,14 @@ impl Cells<'_> {
         }
         let sum = words.wide(from);
         let record = chain.as_mut().map(|(chain, at)| {
-            let extreme = self.layout.extreme(window, cell, *at);
-            words.raise(extreme, low);
-            words.raise(extreme + 1, high);
+            words.raise_both(self.layout.extreme(window, cell, *at), (low, high));
             words.add_wide(closed, sum);
             // Never lowered: they tell the ends of all that the window ever held.
-            words.raise(closed + 2, low);
-            words.raise(closed + 3, high);
+            words.raise_both(closed + 2, (low, high));
             chain.begin(cell, sum)
         });
         words.add_wide(above, sum);
-        words.raise(above + 2, low);
-        words.raise(above + 3, high);
+        words.raise_both(above + 2, (low, high));
         words.set_wide(from, 0);
         let mut entries = 0;
         let levels = slots(from).iter().zip(slots(above)).zip(slots(closed));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::atomic::Ordering::Relaxed;
-use super::cells::Cells;
+use super::cells::{Cells, values_of};
 use super::layout::{CELL_HEAD, Cell};
 use super::sequence::Patience;
 use super::settings::Settings;
@@ -90,7 +90,7 @@ impl Gathered {
 
     pub(super) fn sketch(&self, metric: Option<Metric>, settings: &Settings, room: &mut GatherRoom) -> Sketch<Sparse> {
         let rule = (metric == Some(Metric::Itl)).then_some(settings.itl_rule);
-        let ends = ((i64::MAX as u64).wrapping_sub(self.low) as i64, self.high.wrapping_sub(1) as i64);
+        let ends = values_of((self.low, self.high));
         Sketch::gather(
             settings.scale,
             rule,

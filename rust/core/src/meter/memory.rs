@@ -79,6 +79,13 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Raises a word and the next one.
+    #[inline(always)]
+    pub(super) fn raise_both(self, at: usize, (first, second): (u64, u64)) {
+        self.raise(at, first);
+        self.raise(at + 1, second);
+    }
+
     #[inline(always)]
     pub(super) fn wide(self, at: usize) -> u128 {
         u128::from(self.get(at)) | u128::from(self.get(at + 1)) << 64

@@ -55,7 +55,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::bounds::{MAX_LABEL_KEYS, PANES, REQUEST_TOKENS};
+use crate::bounds::{MAX_LABEL_KEYS, REQUEST_TOKENS};
 use crate::error::{Error, Result};
 use crate::request::{Event, Metric, Status};
 use crate::strata::length_bin;
@@ -114,7 +114,7 @@ impl Meter {
         }
         header::write(words, &settings, &origin, &layout)?;
         let shards = (0..settings.shards).map(|_| Mutex::new(Shard::new())).collect();
-        let panes_ns = settings.windows_ns.iter().map(|width| width / PANES).collect();
+        let panes_ns = settings.panes_ns().collect();
         let settings = Arc::new(settings);
         let meter = Self { classes: Mutex::default(), memory, layout, settings, panes_ns, origin, shards };
         meter.classify(None, &[])?;

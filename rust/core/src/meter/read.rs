@@ -47,7 +47,7 @@ impl Reader {
     }
 
     pub(super) fn new(memory: Arc<dyn Memory>, layout: Arc<Layout>, settings: Arc<Settings>, origin: Origin) -> Self {
-        let panes_ns = settings.windows_ns.iter().map(|width| width / PANES).collect();
+        let panes_ns = settings.panes_ns().collect();
         let tally_settings = Arc::new(settings.tally());
         Self { memory, layout, settings, tally_settings, origin, panes_ns }
     }

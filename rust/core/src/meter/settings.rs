@@ -109,9 +109,14 @@ impl Settings {
         limits.chain([self.ttl_ns.saturating_add(1)]).min().unwrap_or(0) as u64
     }
 
+    /// The widths of the windows' panes.
+    pub(super) fn panes_ns(&self) -> impl Iterator<Item = i64> {
+        self.windows_ns.iter().map(|width| width / bounds::PANES)
+    }
+
     /// The width of the panes after which silent requests are looked for: those of the longest window.
     pub(super) fn sweep_ns(&self) -> i64 {
-        self.windows_ns.last().map_or(60_000_000_000, |width| width / bounds::PANES)
+        self.panes_ns().last().unwrap_or(60_000_000_000)
     }
 }
 

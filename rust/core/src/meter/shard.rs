@@ -238,11 +238,7 @@ impl<'a> Writer<'a> {
     /// Notes `n` accepted events of a time.
     #[inline]
     pub(super) fn note(&self, placing: Placing, n: u64) {
-        let words = self.words;
-        let first = words.get(state::FIRST_EVENT);
-        if first == 0 || placing.t as u64 + 1 < first {
-            words.set_time(state::FIRST_EVENT, placing.t);
-        }
+        self.earliest(state::FIRST_EVENT, placing.t);
         if placing.level > 0 {
             self.note_late(placing, n);
         }

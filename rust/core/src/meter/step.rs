@@ -2,10 +2,10 @@
 //!
 //! All tokens of a step bear one time. A request whose last token came with the step before has the gap between the
 //! two steps, as most others have: those are counted by class, and recorded once a class. Whoever is not so plain
-//! (a first token, an end of patience, a gap that needs a close look) is put aside and taken as a single event.
+//! (a first token, a gap that needs a close look) is put aside and taken as a single event.
 
 use super::atomic::{AtomicU64, Ordering::Relaxed};
-use super::cells::{Cells, Placing, Sample};
+use super::cells::{Cells, Placing, Sample, ends_of};
 use super::handle::{class_of, nearly_full, place_of, tokens_of};
 use super::layout::{CELL_HEAD, SLOT, counter, state};
 use super::shard::Writer;
@@ -228,7 +228,7 @@ fn record_own<const COUNTED: bool>(
     for at in 0..n {
         let (value, slot, class) = (gaps.values[at], usize::from(gaps.slots[at]), usize::from(gaps.classes[at]));
         let own = &mut own[class % CLASSES];
-        let (low, high) = (i64::MAX as u64 - value as u64, value as u64 + 1);
+        let (low, high) = ends_of(value);
         // New ends are rare: a branch costs less than a store each time.
         if low > own.low {
             own.low = low;
@@ -243,7 +243,7 @@ fn record_own<const COUNTED: bool>(
             counts.add(cell + slot, if rule == ItlRule::Token { k } else { 1 });
             if k > 1 && rule == ItlRule::Stamp {
                 counts.add(cell, k - 1);
-                own.low = i64::MAX as u64;
+                own.low = ends_of(0).0;
             }
         } else {
             own.tokens += 1;
@@ -469,8 +469,7 @@ impl Writer<'_> {
                 let own = std::mem::replace(own, EMPTY);
                 let head = self.layout.level(0) + cell.offset;
                 cells.words.add_wide(head, u128::from(own.sum));
-                cells.words.raise(head + 2, own.low);
-                cells.words.raise(head + 3, own.high);
+                cells.words.raise_both(head + 2, (own.low, own.high));
             }
             cells.count(placing, self.layout.counters(class), counter::OUTPUT_TOKENS, tokens);
         }
