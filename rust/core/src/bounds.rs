@@ -69,6 +69,16 @@ pub const SHARDS: Range = Range { name: "shards", min: 1, max: 127 };
 pub const MAX_SLOS: usize = 32;
 /// Windows of a meter.
 pub const MAX_WINDOWS: usize = 8;
+/// Evicted blocks of a KV cache that are remembered.
+pub const KV_REMEMBER: Range = Range { name: "remember", min: 0, max: (1 << 26) - 1 };
+/// How long they are.
+pub const KV_TTL_NS: Range = Range { name: "ttl in ns", min: 1, max: i64::MAX };
+/// Blocks that may be resident in a KV cache.
+pub const KV_BLOCKS: Range = Range { name: "max_blocks", min: 1, max: (1 << 26) - 1 };
+/// Numbers of the groups that blocks belong to.
+pub const KV_GROUP: Range = Range { name: "group", min: 0, max: 4095 };
+/// Physical copies of one block in one tier.
+pub const KV_COPIES: u64 = 8191;
 /// Bytes of a class's labels in a meter's block; what is longer goes to `other`.
 pub const CLASS_KEY_BYTES: usize = 1000;
 /// Memory of a meter's block, in words of 8 bytes (16 GiB).

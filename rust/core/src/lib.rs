@@ -4,15 +4,20 @@
 //! - [`request`]: the state machine of one request; [`slo`]: whether it was served well; [`strata`]: its class.
 //! - [`window`]: rings of panes and timelines; [`tally`]: what the requests of a run come to.
 //! - [`meter`]: the same, live: what an engine calls on every step, and what others read meanwhile.
+//! - [`kv`]: the blocks of a KV cache: evictions, refills, and how much cache would be enough.
 //! - [`codec`]: sketches as OpenTelemetry bytes.
 //!
 //! Times are `i64` nanoseconds that the caller passes, counts `u64`, sums 128 bits; floats appear when something is
 //! read. Bad data in a stream is counted by reason and changes nothing else; errors are for wrong settings and for
 //! bytes that do not decode.
 
+#[macro_use]
+mod names;
+
 pub mod bounds;
 pub mod codec;
 mod error;
+pub mod kv;
 pub mod meter;
 pub mod request;
 pub mod sketch;

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use crate::digits::{digits_of, leading_digits, leading_u64};
+
 /// Text of a line, which is UTF-8 as a whole; kept as bytes so that short strings need no second check.
 pub type Text<'a> = Cow<'a, [u8]>;
 
@@ -109,6 +111,11 @@ impl<'a> Cursor<'a> {
         self.peek() == b'{'
     }
 
+    /// Whether a value that begins here is an array.
+    pub fn is_array(&self) -> bool {
+        self.peek() == b'['
+    }
+
     fn enter(&mut self) -> Read<()> {
         self.at += 1;
         self.depth += 1;
@@ -147,7 +154,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads an array; `element` is called at each value and must take it.
     #[inline]
-    fn array(&mut self, mut element: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
+    pub fn array(&mut self, mut element: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
         self.enter()?;
         self.skip_space();
         if self.peek() == b']' {
@@ -259,6 +266,7 @@ impl<'a> Cursor<'a> {
         match self.peek() {
             b'"' => self.string().map(|_| ()),
             b'{' => self.object(|cursor, _| cursor.skip()),
+            b'[' if self.plain_numbers(digits_of) => Ok(()),
             b'[' => self.array(Self::skip),
             b't' => self.word(b"true"),
             b'f' => self.word(b"false"),
@@ -398,20 +406,105 @@ impl<'a> Cursor<'a> {
     /// Reads an array of plain integers; anything else is left as it was, for the general way.
     #[inline]
     fn plain_integers(&mut self, values: &mut Vec<i64>) -> bool {
+        let plain = self.plain_numbers(|rest| {
+            let (value, digits) = leading_digits(rest);
+            values.push(value as i64);
+            digits
+        });
+        if !plain {
+            values.clear();
+        }
+        plain
+    }
+
+    /// Reads an array of integers of 64 bits, signed or not, and appends them to `hashes` up to the first element that
+    /// is none. They may stand in strings; below 0 they are taken as their two's complement.
+    #[inline]
+    pub fn hashes(&mut self, hashes: &mut Vec<u64>) -> Read<Field<()>> {
+        if self.peek() != b'[' {
+            return self.other();
+        }
+        let before = hashes.len();
+        let plain = self.plain_numbers(|rest| {
+            let (value, digits) = leading_u64(rest);
+            hashes.push(value);
+            digits
+        });
+        if plain {
+            return Ok(Field::Given(()));
+        }
+        hashes.truncate(before);
+        let mut field = Field::Given(());
+        self.array(|cursor| {
+            let element = cursor.hash()?;
+            if field == Field::Given(()) {
+                match element {
+                    Field::Given(hash) => hashes.push(hash),
+                    Field::BadValue => field = Field::BadValue,
+                    Field::Absent | Field::WrongType => field = Field::WrongType,
+                }
+            }
+            Ok(())
+        })?;
+        Ok(field)
+    }
+
+    #[cold]
+    fn hash(&mut self) -> Read<Field<u64>> {
+        let fits = |value: i128| i64::try_from(value).map(|value| value as u64).or(u64::try_from(value));
+        let text = match self.peek() {
+            b'"' => self.string()?,
+            b'-' | b'0'..=b'9' => Cow::Borrowed(self.number()?.as_bytes()),
+            _ => return self.other(),
+        };
+        let digits = text.strip_prefix(b"-").unwrap_or(&text);
+        if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) {
+            let value = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+            return Ok(value.and_then(|value| fits(value).ok()).map_or(Field::BadValue, Field::Given));
+        }
+        Ok(Field::WrongType)
+    }
+
+    /// Reads a number as an integer, or else as a float.
+    pub fn integer_or_float(&mut self) -> Read<(Field<i64>, Field<f64>)> {
+        let start = self.at;
+        let integer = self.integer()?;
+        if matches!(integer, Field::Given(_) | Field::Absent) {
+            return Ok((integer, Field::Absent));
+        }
+        self.at = start;
+        Ok((integer, self.float()?))
+    }
+
+    /// Reads a number.
+    pub fn float(&mut self) -> Read<Field<f64>> {
+        match self.peek() {
+            b'-' | b'0'..=b'9' | b'N' | b'I' => Ok(Field::Given(match self.number()? {
+                "NaN" => f64::NAN,
+                "Infinity" => f64::INFINITY,
+                "-Infinity" => f64::NEG_INFINITY,
+                text => text.parse().map_err(|_| Fault::Syntax)?,
+            })),
+            _ => self.other(),
+        }
+    }
+
+    /// Reads an array of plain numbers: digits alone, of which `number` says how many there are that it can take (0:
+    /// none). Anything else is left as it was, for the general way.
+    #[inline(always)]
+    fn plain_numbers(&mut self, mut number: impl FnMut(&[u8]) -> usize) -> bool {
         let mut at = self.at + 1;
         loop {
             if self.text.get(at) == Some(&b' ') {
                 at += 1;
             }
             let rest = self.text.get(at..).unwrap_or_default();
-            let (value, digits) = leading_digits(rest);
+            let digits = number(rest);
             let leads_with_zero = digits > 1 && rest[0] == b'0';
             let next = rest.get(digits).copied().unwrap_or(0);
-            if !(1..=16).contains(&digits) || leads_with_zero || (next != b',' && next != b']') {
-                values.clear();
+            if digits == 0 || leads_with_zero || (next != b',' && next != b']') {
                 return false;
             }
-            values.push(value as i64);
             at += digits + 1;
             if next == b']' {
                 self.at = at;
@@ -454,70 +547,6 @@ impl<'a> Cursor<'a> {
                 Ok(if whole { Field::Given(Cow::Borrowed(text.as_bytes())) } else { Field::WrongType })
             }
             _ => self.other(),
-        }
-    }
-}
-
-const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-
-/// The number that the leading digits make, up to 16 of them, and how many there are (17: more than 16 may be).
-#[inline(always)]
-fn leading_digits(text: &[u8]) -> (u64, usize) {
-    let Some((head, rest)) = text.split_first_chunk::<8>() else { return leading_digits_bytewise(text) };
-    let (high, digits) = eight_digits(u64::from_le_bytes(*head));
-    if digits < 8 {
-        return (high, digits);
-    }
-    let Some(next) = rest.first_chunk::<8>() else { return leading_digits_bytewise(text) };
-    let (low, more) = eight_digits(u64::from_le_bytes(*next));
-    (high * POWERS[more] + low, 8 + more)
-}
-
-#[cold]
-fn leading_digits_bytewise(text: &[u8]) -> (u64, usize) {
-    let mut value = 0;
-    let mut digits = 0;
-    while digits < 16 && digits < text.len() && text[digits].is_ascii_digit() {
-        value = value * 10 + u64::from(text[digits] - b'0');
-        digits += 1;
-    }
-    (value, digits)
-}
-
-/// The number that the leading digits among eight bytes make, and how many there are: all at once, in the manner of
-/// "SIMD within a register".
-#[inline(always)]
-fn eight_digits(bytes: u64) -> (u64, usize) {
-    let nibbles = bytes ^ 0x3030_3030_3030_3030;
-    // The high bit of each byte that is no digit: those over 9, and those that had it already.
-    let others = (nibbles.wrapping_add(0x7676_7676_7676_7676) | nibbles) & 0x8080_8080_8080_8080;
-    let digits = (others.trailing_zeros() / 8) as usize;
-    if digits == 0 {
-        return (0, 0);
-    }
-    // The digits move to the high end, with zeros before them.
-    let aligned = nibbles << (64 - 8 * digits);
-    let pairs = aligned.wrapping_mul(10).wrapping_add(aligned >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
-    let value = fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff;
-    (value, digits)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::leading_digits;
-
-    #[test]
-    fn leading_digits_are_those_that_stand_first() {
-        for text in
-            ["", "x", "0", "7,", "12345678", "123456789]", "9007199254740993,1", "1234567890123456", "99999999x"]
-        {
-            for padding in ["", "        ", ", 12345678901234567"] {
-                let text = format!("{text}{padding}");
-                let digits: String = text.chars().take_while(char::is_ascii_digit).take(16).collect();
-                let expected = (digits.parse().unwrap_or(0), digits.len());
-                assert_eq!(leading_digits(text.as_bytes()), expected, "{text:?}");
-            }
         }
     }
 }

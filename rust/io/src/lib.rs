@@ -5,7 +5,10 @@
 //!
 //! Beside logs: a meter's memory as a file that other processes read ([`Mapped`]), and who writes it ([`process`]).
 
+mod digits;
+mod input;
 mod json;
+mod kv;
 mod lines;
 mod mapped;
 pub mod process;
@@ -13,7 +16,9 @@ mod record;
 mod reduce;
 mod source;
 
+pub use input::{Failure, Notice};
+pub use kv::{KvContent, KvEvents, KvInput, KvLog, Loss, read_kv};
 pub use mapped::{BlockError, Listing, MAX_BYTES, Mapped, blocks_in};
 pub use record::Skip;
-pub use reduce::{Failure, Input, Notice, Reduction, reduce};
+pub use reduce::{Input, Reduction, reduce};
 pub use source::Source;

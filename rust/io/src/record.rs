@@ -88,7 +88,7 @@ impl Refused {
     }
 }
 
-type Checked<T> = Result<T, Refused>;
+pub(crate) type Checked<T> = Result<T, Refused>;
 
 /// What an event line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,16 +194,9 @@ impl Record {
         let mut cursor = Cursor::new(line);
         let found = match self.fields(&mut cursor, wants) {
             Ok(found) => found,
-            Err(Fault::Syntax) if !nests_too_deep(line) => {
-                return Err(Refused::new(Skip::NotJson, "expected a JSON object"));
-            }
-            Err(_) => {
-                return Err(Refused::new(Skip::TooDeep, "expected at most 128 levels of nesting"));
-            }
+            Err(fault) => return Err(not_json(line, fault)),
         };
-        let Some(found) = found else {
-            return Err(Refused::new(Skip::NotObject, "expected a JSON object, got another JSON value"));
-        };
+        let Some(found) = found else { return Err(not_object()) };
         let is_event = !matches!(found.ev, Field::Absent);
         let is_request = !matches!((found.arrive_ns, found.arrival_mono_ns), (Field::Absent, Field::Absent));
         self.recognised = is_event || is_request;
@@ -261,23 +254,8 @@ impl Record {
             Field::Given(name) => name.as_ref(),
             _ => return Err(Refused::new(Skip::UnknownKind, "expected ev to be a string")),
         };
-        let event = match name {
-            b"tokens" => LineEvent::Request(Event::Tokens(1)),
-            b"arrive" => LineEvent::Arrive,
-            b"schedule" => LineEvent::Request(Event::Schedule),
-            b"prefill" => LineEvent::Request(Event::Prefill),
-            b"preempt" => LineEvent::Request(Event::Preempt),
-            b"resume" => LineEvent::Request(Event::Resume),
-            b"end" => LineEvent::End { status: Status::Stop, degraded: false },
-            b"gauge" | b"add" | b"count" | b"kv_store" | b"kv_evict" | b"kv_lookup" | b"kv_clear" | b"ready" => {
-                LineEvent::Other
-            }
-            _ => {
-                return Err(Refused::new(
-                    Skip::UnknownKind,
-                    format!("expected a known ev, got {:?}", String::from_utf8_lossy(name)),
-                ));
-            }
+        let Some(event) = event_named(name) else {
+            return Err(unknown_event(name));
         };
         self.t_ns = required("t_ns", optional("t_ns", found.t_ns, &bounds::TIME_NS)?)?;
         if event == LineEvent::Other {
@@ -406,25 +384,62 @@ fn either(own: Field<i64>, alias: Field<i64>) -> Field<i64> {
     if own == Field::Absent { alias } else { own }
 }
 
-fn missing(name: &str) -> Refused {
+/// What an event line with this `ev` says.
+#[inline]
+pub(crate) fn event_named(name: &[u8]) -> Option<LineEvent> {
+    Some(match name {
+        b"tokens" => LineEvent::Request(Event::Tokens(1)),
+        b"arrive" => LineEvent::Arrive,
+        b"schedule" => LineEvent::Request(Event::Schedule),
+        b"prefill" => LineEvent::Request(Event::Prefill),
+        b"preempt" => LineEvent::Request(Event::Preempt),
+        b"resume" => LineEvent::Request(Event::Resume),
+        b"end" => LineEvent::End { status: Status::Stop, degraded: false },
+        b"gauge" | b"add" | b"count" | b"kv_store" | b"kv_evict" | b"kv_lookup" | b"kv_clear" | b"ready" => {
+            LineEvent::Other
+        }
+        _ => return None,
+    })
+}
+
+#[cold]
+pub(crate) fn unknown_event(name: &[u8]) -> Refused {
+    Refused::new(Skip::UnknownKind, format!("expected a known ev, got {:?}", String::from_utf8_lossy(name)))
+}
+
+/// The line's text is no JSON.
+#[cold]
+pub(crate) fn not_json(line: &[u8], fault: Fault) -> Refused {
+    match fault {
+        Fault::Syntax if !nests_too_deep(line) => Refused::new(Skip::NotJson, "expected a JSON object"),
+        _ => Refused::new(Skip::TooDeep, "expected at most 128 levels of nesting"),
+    }
+}
+
+#[cold]
+pub(crate) fn not_object() -> Refused {
+    Refused::new(Skip::NotObject, "expected a JSON object, got another JSON value")
+}
+
+pub(crate) fn missing(name: &str) -> Refused {
     Refused::new(Skip::MissingField, format!("expected a field {name}"))
 }
 
-fn wrong_type(name: &str, expected: &str) -> Refused {
+pub(crate) fn wrong_type(name: &str, expected: &str) -> Refused {
     Refused::new(Skip::WrongType, format!("expected {name} to be {expected}"))
 }
 
-fn bad_value(name: &str, range: &Range, got: i64) -> Refused {
+pub(crate) fn bad_value(name: &str, range: &Range, got: i64) -> Refused {
     Refused::new(Skip::BadValue, format!("expected {name} between {} and {}, got {got}", range.min, range.max))
 }
 
 #[inline]
-fn required<T>(name: &str, value: Option<T>) -> Checked<T> {
+pub(crate) fn required<T>(name: &str, value: Option<T>) -> Checked<T> {
     value.ok_or_else(|| missing(name))
 }
 
 #[inline]
-fn optional(name: &str, field: Field<i64>, range: &Range) -> Checked<Option<i64>> {
+pub(crate) fn optional(name: &str, field: Field<i64>, range: &Range) -> Checked<Option<i64>> {
     match field {
         Field::Given(value) if range.contains(value) => Ok(Some(value)),
         Field::Given(value) => Err(bad_value(name, range, value)),

@@ -1,31 +1,14 @@
 //! Logs to one run: every input read in one streaming pass, lines that cannot be read counted by reason.
 
 use std::hash::BuildHasher;
-use std::io;
 
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use tokenpulse_core::tally::{Arrival, Counter, Finished, Flight, Run, Settings, UntimedTokens};
 
-use crate::lines::{Line, Lines, MAX_LINE};
-use crate::record::{Kind, LineEvent, Record, Refused, Skip};
+use crate::input::{Failure, Found, Notice, each_line, note};
+use crate::record::{Kind, LineEvent, Record, Refused};
 use crate::source::Source;
-
-/// Notices that are kept of each input.
-const NOTICES: usize = 5;
-/// Lines between two looks at the progress.
-const PROGRESS_LINES: u64 = 1 << 14;
-
-/// A line that was passed over, or of which an event was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// The line, counted from 1.
-    pub line: u64,
-    /// The reason's name.
-    pub reason: &'static str,
-    /// What was expected, in words.
-    pub message: String,
-}
 
 /// What is known of an input after it was read.
 #[derive(Clone, Debug, Default)]
@@ -47,16 +30,9 @@ pub struct Input {
 }
 
 impl Input {
-    fn notice(&mut self, line: u64, reason: &'static str, message: impl Into<String>) {
-        let known = self.notices.iter().any(|notice| notice.line == line && notice.reason == reason);
-        if self.notices.len() < NOTICES && !known {
-            self.notices.push(Notice { line, reason, message: message.into() });
-        }
-    }
-
     fn skip(&mut self, line: u64, refused: Refused) {
         self.skipped[refused.skip as usize] += 1;
-        self.notice(line, refused.skip.name(), refused.message);
+        note(&mut self.notices, line, refused.skip.name(), refused.message);
     }
 
     /// The name of what it is made of.
@@ -80,19 +56,6 @@ pub struct Reduction {
     pub run: Run,
     /// The newest time of all inputs.
     pub newest: Option<i64>,
-}
-
-/// Why there is no reduction.
-#[derive(Debug)]
-pub enum Failure {
-    /// An input cannot be read: its name, and what the system says.
-    Io(String, io::Error),
-    /// An input is in no format that we know: its name, and what was found.
-    Format(String, String),
-    /// Wrong settings.
-    Settings(tokenpulse_core::Error),
-    /// The caller wants no more.
-    Stopped,
 }
 
 /// Requests in flight, by id.
@@ -207,34 +170,8 @@ impl Reader {
     }
 
     /// Reads a source to its end, and returns how many bytes it had.
-    fn read(&mut self, source: Source, mut progress: impl FnMut(u64) -> bool) -> Result<u64, Failure> {
-        let name = self.input.path.clone();
-        let (opened, meter) = source.open().map_err(|error| Failure::Io(name.clone(), error))?;
-        let compressed = opened.compressed;
-        let mut lines = Lines::new(opened.bytes);
-        let mut number = 0;
-        loop {
-            number += 1;
-            if number % PROGRESS_LINES == 0 && !progress(meter.bytes()) {
-                return Err(Failure::Stopped);
-            }
-            match lines.next_line() {
-                Ok(Some(line)) => self.line(&line, number),
-                Ok(None) => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    number -= 1;
-                    if !progress(meter.bytes()) {
-                        return Err(Failure::Stopped);
-                    }
-                }
-                Err(error) if compressed => {
-                    let message = format!("expected the compressed input to be whole: {error}");
-                    self.input.skip(number, Refused::new(Skip::Truncated, message));
-                    break;
-                }
-                Err(error) => return Err(Failure::Io(name, error)),
-            }
-        }
+    fn read(&mut self, source: Source, progress: impl FnMut(u64) -> bool) -> Result<u64, Failure> {
+        let bytes = each_line(source, progress, |found, number| self.line(found, number))?;
         let input = &self.input;
         let nothing = input.recognised == 0 && (input.lines > 0 || input.skipped.iter().any(|&n| n > 0));
         if nothing {
@@ -242,30 +179,23 @@ impl Reader {
                 .notices
                 .first()
                 .map_or(String::new(), |notice| format!("; line {}: {}", notice.line, notice.message));
-            return Err(Failure::Format(name, found));
+            return Err(Failure::Format(input.path.clone(), found));
         }
         for flight in self.flights.sorted() {
             self.run.settle(flight);
         }
         self.note_refusals();
-        if progress(meter.bytes()) { Ok(meter.bytes()) } else { Err(Failure::Stopped) }
+        Ok(bytes)
     }
 
     #[inline]
-    fn line(&mut self, line: &Line<'_>, number: u64) {
-        let bytes = match *line {
-            Line::Whole(bytes, _) if bytes.trim_ascii().is_empty() => return,
-            Line::Whole(bytes, true) => bytes,
-            Line::Whole(_, false) => {
+    fn line(&mut self, found: Found<'_>, number: u64) {
+        let bytes = match found {
+            Found::Text(bytes) => bytes,
+            Found::Cut(refused) => return self.input.skip(number, refused),
+            Found::Unreadable(refused) => {
                 self.input.lines += 1;
-                self.input.skip(number, Refused::new(Skip::NotUtf8, "expected UTF-8"));
-                return;
-            }
-            Line::TooLong => {
-                self.input.lines += 1;
-                let message = format!("expected lines of at most {MAX_LINE} bytes");
-                self.input.skip(number, Refused::new(Skip::TooLong, message));
-                return;
+                return self.input.skip(number, refused);
             }
         };
         self.input.lines += 1;
@@ -290,7 +220,7 @@ impl Reader {
     #[cold]
     fn note_refusals(&mut self) {
         for (line, counter) in self.run.take_refusals() {
-            self.input.notice(line, counter.name(), explain(counter));
+            note(&mut self.input.notices, line, counter.name(), explain(counter));
         }
     }
 

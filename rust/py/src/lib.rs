@@ -8,6 +8,7 @@ mod blocks;
 mod column;
 mod errors;
 mod id_map;
+mod kv;
 mod meter;
 mod reduction;
 mod sketch;
@@ -27,6 +28,8 @@ mod _core {
     use super::errors::{DecodeError, FormatError};
     #[pymodule_export]
     use super::id_map::PyIdMap;
+    #[pymodule_export]
+    use super::kv::PyKVTracker;
     #[pymodule_export]
     use super::meter::PyMeter;
     #[pymodule_export]

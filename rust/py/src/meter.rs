@@ -1,5 +1,8 @@
 //! `Meter`: what an engine calls. Arguments are read where they lie; a call holds the interpreter, for it is short.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use numpy::PyArray1;
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -12,6 +15,7 @@ use tokenpulse_core::sketch::ItlRule;
 use crate::blocks::{Written, origin_dict};
 use crate::column::{Column, Scalar};
 use crate::errors::to_python;
+use crate::kv::PyKVTracker;
 use crate::reduction::{Limits, slo};
 use crate::sketch::unit_from_name;
 use crate::snapshot::PySnapshot;
@@ -20,15 +24,49 @@ use crate::whole::{Scratch, one, time, whole};
 #[doc = include_str!("../doc/meter.md")]
 #[pyclass(name = "Meter", module = "tokenpulse._core", frozen, subclass)]
 pub struct PyMeter {
-    meter: Meter,
-    reader: Reader,
-    /// The file that the meter writes to, if it has one.
+    held: Arc<Held>,
+    /// What follows the blocks of the KV cache, if anything does.
+    kv: Option<Py<PyKVTracker>>,
+}
+
+/// A meter, what reads it, and the file that it writes to, if it has one.
+pub struct Held {
+    pub meter: Meter,
+    pub reader: Reader,
     file: Option<Written>,
+}
+
+impl Held {
+    /// A meter of this process alone.
+    pub fn on_heap(settings: Settings) -> PyResult<Self> {
+        let meter = crate::blocks::on_heap(settings)?;
+        Ok(Self { reader: meter.reader(), meter, file: None })
+    }
+
+    fn in_file(path: &Path, settings: Settings) -> PyResult<Self> {
+        let (meter, file) = Written::create(path, settings)?;
+        Ok(Self { reader: meter.reader(), meter, file: Some(file) })
+    }
+
+    /// Nothing, if this process may write.
+    #[inline]
+    pub fn writable(&self) -> PyResult<()> {
+        match &self.file {
+            Some(file) if file.forked() => Err(forked(file)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the meter holds at a time, or at the newest.
+    pub fn snapshot(&self, py: Python<'_>, t: Option<&Bound<'_, PyAny>>) -> PyResult<PySnapshot> {
+        let now = t.map(time).transpose()?;
+        Ok(PySnapshot::of(py.detach(|| self.reader.snapshot(now))))
+    }
 }
 
 impl PyMeter {
     pub fn core(&self) -> &Meter {
-        &self.meter
+        &self.held.meter
     }
 
     /// The time of an event, if this process may write.
@@ -40,10 +78,7 @@ impl PyMeter {
 
     #[inline]
     fn writable(&self) -> PyResult<()> {
-        match &self.file {
-            Some(file) if file.forked() => Err(forked(file)),
-            _ => Ok(()),
-        }
+        self.held.writable()
     }
 
     #[inline]
@@ -54,7 +89,7 @@ impl PyMeter {
         take: impl FnOnce(&Meter, i64, &[i64]),
     ) -> PyResult<()> {
         let t = self.time(t)?;
-        take(&self.meter, t, Scratch::new().read(handles, "handles")?);
+        take(&self.held.meter, t, Scratch::new().read(handles, "handles")?);
         Ok(())
     }
 
@@ -75,13 +110,13 @@ impl PyMeter {
         let n = requests.unwrap_or(1);
         let [prompts, cached, classes] =
             columns.map(|column| move |i: usize| column[if column.len() == n { i } else { 0 }]);
-        let arrival = |i| PyResult::Ok((prompts(i), cached(i), self.meter.check_class(classes(i)).map_err(to_python)?));
+        let arrival = |i| PyResult::Ok((prompts(i), cached(i), self.held.meter.check_class(classes(i)).map_err(to_python)?));
         let arrivals: PyResult<Vec<(i64, i64, u32)>> = (0..n).map(arrival).collect();
-        Ok(self.meter.arrive_many(t, &arrivals?))
+        Ok(self.held.meter.arrive_many(t, &arrivals?))
     }
 
     pub fn class(&self, cls: Option<&Bound<'_, PyAny>>) -> PyResult<u32> {
-        cls.map_or(Ok(0), |cls| self.meter.check_class(whole(cls, "cls")?).map_err(to_python))
+        cls.map_or(Ok(0), |cls| self.held.meter.check_class(whole(cls, "cls")?).map_err(to_python))
     }
 }
 
@@ -105,7 +140,8 @@ pub fn status_from_name(name: &str) -> PyResult<Status> {
 #[pymethods]
 impl PyMeter {
     #[new]
-    #[pyo3(signature = (*, slos, windows_ns, burn, scale, itl_rule, max_requests, max_classes, ttl_ns, path, shards))]
+    #[pyo3(signature = (*, slos, windows_ns, burn, scale, itl_rule, max_requests, max_classes, ttl_ns, path, shards,
+        kv = None))]
     #[allow(clippy::too_many_arguments, reason = "as Python hands them over")]
     fn new(
         py: Python<'_>,
@@ -119,6 +155,7 @@ impl PyMeter {
         ttl_ns: i64,
         path: Option<std::path::PathBuf>,
         shards: &Bound<'_, PyAny>,
+        kv: Option<Bound<'_, PyKVTracker>>,
     ) -> PyResult<Self> {
         let slos: PyResult<Vec<SloSet>> =
             slos.into_iter().map(|(limits, objective)| Ok(SloSet { slo: slo(limits)?, objective })).collect();
@@ -132,18 +169,22 @@ impl PyMeter {
             max_classes: bounds::METER_CLASSES.check(whole(max_classes, "max_classes")?).map_err(to_python)? as u32,
             ttl_ns,
             shards: bounds::SHARDS.check(whole(shards, "shards")?).map_err(to_python)? as u32,
+            kv: kv.as_ref().map(|kv| kv.get().settings()),
         };
         settings.check().map_err(to_python)?;
+        if let Some(kv) = &kv {
+            kv.get().check_free(&settings.windows_ns)?;
+        }
         // Handles are looked at as NumPy arrays first: the library is loaded here, not within an engine's first step.
         py.import("numpy")?;
-        let (meter, file) = match path {
-            Some(path) => {
-                let (meter, file) = Written::create(&path, settings)?;
-                (meter, Some(file))
-            }
-            None => (crate::blocks::on_heap(settings)?, None),
-        };
-        Ok(Self { reader: meter.reader(), meter, file })
+        let held = Arc::new(match path {
+            Some(path) => Held::in_file(&path, settings)?,
+            None => Held::on_heap(settings)?,
+        });
+        if let Some(kv) = &kv {
+            kv.get().bind(&held)?;
+        }
+        Ok(Self { held, kv: kv.map(Bound::unbind) })
     }
 
     /// The number of the class with these labels, to pass as cls; "prompt_length" is one where prompt_tokens are given.
@@ -160,7 +201,7 @@ impl PyMeter {
         }
         let labels: PyResult<Vec<(&str, &str)>> =
             texts.iter().map(|(name, value)| Ok((name.to_str()?, value.to_str()?))).collect();
-        self.meter.classify(prompt_tokens, &labels?).map_err(to_python)
+        self.held.meter.classify(prompt_tokens, &labels?).map_err(to_python)
     }
 
     /// A request reached the server: its handle, or -1 where it is refused. With a column of prompt_tokens, cached_tokens
@@ -180,7 +221,7 @@ impl PyMeter {
             let tokens = |value: Option<&Bound<'_, PyAny>>, name| value.map_or(Ok(0), |value| whole(value, name));
             let prompt_tokens = tokens(prompt_tokens, "prompt_tokens")?;
             let cached_tokens = tokens(cached_tokens, "cached_tokens")?;
-            let handle = self.meter.arrive(t_ns, prompt_tokens, cached_tokens, self.class(cls)?);
+            let handle = self.held.meter.arrive(t_ns, prompt_tokens, cached_tokens, self.class(cls)?);
             return Ok(handle.into_pyobject(t.py())?.into_any());
         }
         let handles = self.arrive_together(t_ns, given)?;
@@ -198,7 +239,7 @@ impl PyMeter {
             return Err(unequal("handles", times.len(), handles.len()));
         }
         times.iter().try_for_each(|&t| bounds::TIME_NS.check(t).map(|_| ())).map_err(to_python)?;
-        self.meter.tokens(times, handles);
+        self.held.meter.tokens(times, handles);
         Ok(())
     }
 
@@ -226,7 +267,7 @@ impl PyMeter {
         let mut scratch = Scratch::new();
         let handles = scratch.read(handles, "handles")?;
         let Some(counts) = counts else {
-            self.meter.step(t, handles, None);
+            self.held.meter.step(t, handles, None);
             return Ok(());
         };
         let mut scratch = Scratch::new();
@@ -234,7 +275,7 @@ impl PyMeter {
         if counts.len() != handles.len() {
             return Err(unequal("counts", handles.len(), counts.len()));
         }
-        self.meter.step(t, handles, Some(counts));
+        self.held.meter.step(t, handles, Some(counts));
         Ok(())
     }
 
@@ -281,7 +322,7 @@ impl PyMeter {
             Column::from_python(values)?
         };
         let (ns, refused) = column.ns(unit);
-        self.meter.observe(t, named, class, &ns, refused);
+        self.held.meter.observe(t, named, class, &ns, refused);
         Ok(())
     }
 
@@ -306,7 +347,7 @@ impl PyMeter {
             set(kv_total, "kv_total")?,
             set(batch_max, "batch_max")?,
         ];
-        self.meter.gauge(t, values);
+        self.held.meter.gauge(t, values);
         Ok(())
     }
 
@@ -335,7 +376,7 @@ impl PyMeter {
             increment(flops, "flops", true)?,
             increment(bytes_moved, "bytes_moved", true)?,
         ];
-        self.meter.add(t, values);
+        self.held.meter.add(t, values);
         Ok(())
     }
 
@@ -355,99 +396,104 @@ impl PyMeter {
             return Err(PyValueError::new_err(format!("name must be one of {names}, got {name:?}")));
         };
         let n = n.map_or(Ok(1), |n| whole(n, "n"))?;
-        self.meter.count(t, named, n, self.class(cls)?);
+        self.held.meter.count(t, named, n, self.class(cls)?);
         Ok(())
     }
 
     /// The engine is ready to serve.
     #[pyo3(signature = (t))]
     fn ready(&self, t: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.meter.ready(self.time(t)?);
+        self.held.meter.ready(self.time(t)?);
         Ok(())
     }
 
     /// What the meter holds, read at t or at the newest time.
     #[pyo3(signature = (t = None))]
     fn _snapshot(&self, py: Python<'_>, t: Option<&Bound<'_, PyAny>>) -> PyResult<PySnapshot> {
-        let now = t.map(time).transpose()?;
-        Ok(PySnapshot::of(py.detach(|| self.reader.snapshot(now))))
+        self.held.snapshot(py, t)
+    }
+
+    /// What follows the blocks of the KV cache, or None.
+    #[getter]
+    fn kv(&self, py: Python<'_>) -> Option<Py<PyKVTracker>> {
+        self.kv.as_ref().map(|kv| kv.clone_ref(py))
     }
 
     /// The names of the SLO sets.
     #[getter]
     fn slos(&self) -> Vec<&str> {
-        self.meter.settings().slos.iter().map(|set| set.slo.name.as_str()).collect()
+        self.held.meter.settings().slos.iter().map(|set| set.slo.name.as_str()).collect()
     }
 
     /// The widths of the windows in nanoseconds.
     #[getter]
     fn windows_ns(&self) -> Vec<i64> {
-        self.meter.settings().windows_ns.clone()
+        self.held.meter.settings().windows_ns.clone()
     }
 
     /// Whether burn rates are kept.
     #[getter]
     fn burn(&self) -> bool {
-        self.meter.settings().burn
+        self.held.meter.settings().burn
     }
 
     /// The scale of the sketches.
     #[getter]
     fn scale(&self) -> u8 {
-        self.meter.settings().scale
+        self.held.meter.settings().scale
     }
 
     /// How emissions of several tokens are recorded.
     #[getter]
     fn itl_rule(&self) -> &'static str {
-        self.meter.settings().itl_rule.name()
+        self.held.meter.settings().itl_rule.name()
     }
 
     /// Requests that may be in flight at once, in each shard.
     #[getter]
     fn max_requests(&self) -> u32 {
-        self.meter.settings().max_requests
+        self.held.meter.settings().max_requests
     }
 
     /// Classes that are kept apart, `other` included.
     #[getter]
     fn max_classes(&self) -> u32 {
-        self.meter.settings().max_classes
+        self.held.meter.settings().max_classes
     }
 
     /// The silence in nanoseconds after which a request is lost.
     #[getter]
     fn ttl_ns(&self) -> i64 {
-        self.meter.settings().ttl_ns
+        self.held.meter.settings().ttl_ns
     }
 
     /// Parts that can be written to at the same time.
     #[getter]
     fn shards(&self) -> u32 {
-        self.meter.settings().shards
+        self.held.meter.settings().shards
     }
 
     /// The file that the meter is kept in, or None.
     #[getter]
-    fn path(&self) -> Option<&std::path::Path> {
-        self.file.as_ref().map(Written::path)
+    fn path(&self) -> Option<&Path> {
+        self.held.file.as_ref().map(Written::path)
     }
 
     /// The process that made the meter.
     #[getter]
     fn pid(&self) -> u32 {
-        self.reader.origin().pid
+        self.held.reader.origin().pid
     }
 
     /// Who writes, and on which clock.
     #[getter]
     fn origin<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        origin_dict(py, &self.reader.origin())
+        origin_dict(py, &self.held.reader.origin())
     }
 
     fn __repr__(&self) -> String {
-        let settings = self.meter.settings();
-        let place = self.file.as_ref().map_or(String::new(), |file| format!(", path={}", file.path().display()));
+        let settings = self.held.meter.settings();
+        let place = self.held.file.as_ref().map_or(String::new(), |file| format!(", path={}", file.path().display()));
         format!("Meter({} windows, {} SLO sets{place})", settings.windows_ns.len(), settings.slos.len())
     }
 }

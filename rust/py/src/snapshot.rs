@@ -12,6 +12,7 @@ use tokenpulse_core::window::Pane;
 
 use crate::blocks::origin_dict;
 use crate::errors::to_python;
+use crate::kv::reading_dict;
 use crate::reduction::{Limits, block_dict, counts};
 
 /// What a meter held at one moment; `tokenpulse.Snapshot` names its figures.
@@ -190,6 +191,11 @@ impl PySnapshot {
     #[pyo3(signature = (ns, /))]
     fn shift(&self, ns: i64) -> Self {
         Self(self.0.shift(ns))
+    }
+
+    /// What the meter knows of the blocks of its KV cache, or None where they are not followed.
+    fn kv<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.0.kv.as_ref().map(|kv| reading_dict(py, &self.0, kv)).transpose()
     }
 
     /// Observations that a window lacks for want of memory; the total has them.

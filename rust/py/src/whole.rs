@@ -3,6 +3,7 @@
 //! An int64 array is read where it lies; the rest is gathered, up to 512 numbers without allocating.
 #![allow(unsafe_code, reason = "a buffer is read through its pointer; see each block")]
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -20,19 +21,79 @@ const FEW: usize = 512;
 
 const EXPECTED: &str = "an int, a list or a tuple of ints, or a 1-D buffer of integers";
 
-/// Room for numbers that cannot be read where they lie.
-pub struct Scratch {
-    few: [MaybeUninit<i64>; FEW],
-    many: Vec<i64>,
+/// What becomes of an integer that is no `i64`.
+pub trait Beyond {
+    fn from_u64(value: u64) -> i64;
+    fn from_python(value: &Bound<'_, PyAny>, name: &str) -> PyResult<i64>;
 }
 
-impl Scratch {
+/// Quantities: it becomes the nearest one.
+pub struct Nearest;
+
+impl Beyond for Nearest {
     #[inline(always)]
-    pub const fn new() -> Self {
-        Self { few: [MaybeUninit::uninit(); FEW], many: Vec::new() }
+    fn from_u64(value: u64) -> i64 {
+        i64::try_from(value).unwrap_or(i64::MAX)
     }
 
-    /// The numbers in `values`, which errors call `name`. What does not fit 64 bits becomes the nearest that does.
+    fn from_python(value: &Bound<'_, PyAny>, _: &str) -> PyResult<i64> {
+        Ok(if value.lt(0)? { i64::MIN } else { i64::MAX })
+    }
+}
+
+/// Hashes: it becomes the one of the same 64 bits.
+pub struct Bits;
+
+impl Beyond for Bits {
+    #[inline(always)]
+    fn from_u64(value: u64) -> i64 {
+        value.cast_signed()
+    }
+
+    fn from_python(value: &Bound<'_, PyAny>, name: &str) -> PyResult<i64> {
+        match value.extract::<u64>() {
+            Ok(bits) => Ok(bits.cast_signed()),
+            Err(_) => Err(PyValueError::new_err(format!("{name} must be of 64 bits, got {value}"))),
+        }
+    }
+}
+
+/// Room for quantities.
+pub type Scratch = Room<Nearest>;
+/// Room for hashes.
+pub type Hashes = Room<Bits>;
+
+/// Room for numbers that cannot be read where they lie.
+pub struct Room<B> {
+    few: [MaybeUninit<i64>; FEW],
+    many: Vec<i64>,
+    beyond: PhantomData<B>,
+}
+
+impl Hashes {
+    /// The hashes in `values`, which errors call `name`.
+    #[inline]
+    pub fn read_bits<'a>(&'a mut self, values: &'a Bound<'_, PyAny>, name: &str) -> PyResult<&'a [u64]> {
+        if let Ok(array) = values.cast::<PyArray1<u64>>()
+            && array.is_c_contiguous()
+            && array.data().is_aligned()
+        {
+            // SAFETY: as in `read`.
+            return Ok(unsafe { array.as_slice() }.unwrap_or_default());
+        }
+        let ints = self.read(values, name)?;
+        // SAFETY: integers of one size, of which any bits are good.
+        Ok(unsafe { std::slice::from_raw_parts(ints.as_ptr().cast::<u64>(), ints.len()) })
+    }
+}
+
+impl<B: Beyond> Room<B> {
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self { few: [MaybeUninit::uninit(); FEW], many: Vec::new(), beyond: PhantomData }
+    }
+
+    /// The numbers in `values`, which errors call `name`. What does not fit 64 bits becomes what `B` says.
     #[inline]
     pub fn read<'a>(&'a mut self, values: &'a Bound<'_, PyAny>, name: &str) -> PyResult<&'a [i64]> {
         if let Ok(array) = values.cast::<PyArray1<i64>>()
@@ -51,25 +112,25 @@ impl Scratch {
     #[inline(never)]
     fn gather(&mut self, values: &Bound<'_, PyAny>, name: &str) -> PyResult<&[i64]> {
         if values.is_instance_of::<PyInt>() {
-            return self.fill(1, |_| element(values, name, None));
+            return self.fill(1, |_| element::<B>(values, name, None));
         }
         if let Ok(list) = values.cast::<PyList>() {
             return self.fill(list.len(), |index| match plain(list, index) {
                 Some(int) => Ok(int),
-                None => element(&list.get_item(index)?, name, Some(index)),
+                None => element::<B>(&list.get_item(index)?, name, Some(index)),
             });
         }
         if let Ok(tuple) = values.cast::<PyTuple>() {
             return self.fill(tuple.len(), |index| {
                 let item = tuple.get_borrowed_item(index)?;
-                element(&item, name, Some(index))
+                element::<B>(&item, name, Some(index))
             });
         }
         // Bytes are numbers to Python, but whoever passes them here means text.
         let textual = values.is_instance_of::<PyBytes>() || values.is_instance_of::<PyByteArray>();
         match PyUntypedBuffer::get(values) {
             Ok(buffer) if buffer.dimensions() > 0 && !textual => self.copy(&buffer, name),
-            _ => self.fill(1, |_| element(values, name, None)),
+            _ => self.fill(1, |_| element::<B>(values, name, None)),
         }
     }
 
@@ -81,14 +142,14 @@ impl Scratch {
         let swapped = matches!(buffer.format().to_bytes(), [b'>' | b'!', _]) && cfg!(target_endian = "little");
         let element = if swapped { ElementType::Unknown } else { ElementType::from_format(buffer.format()) };
         match element {
-            ElementType::SignedInteger { bytes: 8 } => self.copy_as::<i64>(buffer),
-            ElementType::SignedInteger { bytes: 4 } => self.copy_as::<i32>(buffer),
-            ElementType::SignedInteger { bytes: 2 } => self.copy_as::<i16>(buffer),
-            ElementType::SignedInteger { bytes: 1 } => self.copy_as::<i8>(buffer),
-            ElementType::UnsignedInteger { bytes: 8 } => self.copy_as::<u64>(buffer),
-            ElementType::UnsignedInteger { bytes: 4 } => self.copy_as::<u32>(buffer),
-            ElementType::UnsignedInteger { bytes: 2 } => self.copy_as::<u16>(buffer),
-            ElementType::UnsignedInteger { bytes: 1 } => self.copy_as::<u8>(buffer),
+            ElementType::SignedInteger { bytes: 8 } => self.copy_as::<i64>(buffer, i64::from),
+            ElementType::SignedInteger { bytes: 4 } => self.copy_as::<i32>(buffer, i64::from),
+            ElementType::SignedInteger { bytes: 2 } => self.copy_as::<i16>(buffer, i64::from),
+            ElementType::SignedInteger { bytes: 1 } => self.copy_as::<i8>(buffer, i64::from),
+            ElementType::UnsignedInteger { bytes: 8 } => self.copy_as::<u64>(buffer, B::from_u64),
+            ElementType::UnsignedInteger { bytes: 4 } => self.copy_as::<u32>(buffer, i64::from),
+            ElementType::UnsignedInteger { bytes: 2 } => self.copy_as::<u16>(buffer, i64::from),
+            ElementType::UnsignedInteger { bytes: 1 } => self.copy_as::<u8>(buffer, i64::from),
             _ => {
                 let got = buffer.format().to_string_lossy();
                 Err(PyTypeError::new_err(format!("{name} must be {EXPECTED}, got elements of type {got:?}")))
@@ -96,17 +157,14 @@ impl Scratch {
         }
     }
 
-    fn copy_as<T: Copy>(&mut self, buffer: &PyUntypedBuffer) -> PyResult<&[i64]>
-    where
-        i64: Saturating<T>,
-    {
+    fn copy_as<T: Copy>(&mut self, buffer: &PyUntypedBuffer, whole: impl Fn(T) -> i64) -> PyResult<&[i64]> {
         let start = buffer.buf_ptr().cast::<u8>();
         let stride = buffer.strides()[0];
         self.fill(buffer.item_count(), |index| {
             // SAFETY: element `index` lies `index * stride` bytes from the start, by the buffer protocol, and is of
             // this type (its format was checked); the read needs no alignment. The buffer is held by the caller.
             let element = unsafe { start.offset(index as isize * stride).cast::<T>().read_unaligned() };
-            Ok(<i64 as Saturating<T>>::from(element))
+            Ok(whole(element))
         })
     }
 
@@ -121,32 +179,6 @@ impl Scratch {
         }
         // SAFETY: each of these `n` was just written.
         Ok(unsafe { std::slice::from_raw_parts(few.as_ptr().cast::<i64>(), n) })
-    }
-}
-
-/// An integer of another type, or the nearest that 64 bits hold.
-trait Saturating<T> {
-    fn from(value: T) -> i64;
-}
-
-macro_rules! saturating {
-    ($($ty:ty),*) => {$(
-        impl Saturating<$ty> for i64 {
-            #[inline(always)]
-            #[allow(clippy::cast_lossless, reason = "one rule for all widths")]
-            fn from(value: $ty) -> i64 {
-                value as i64
-            }
-        }
-    )*};
-}
-
-saturating!(i8, i16, i32, i64, u8, u16, u32);
-
-impl Saturating<u64> for i64 {
-    #[inline(always)]
-    fn from(value: u64) -> i64 {
-        i64::try_from(value).unwrap_or(i64::MAX)
     }
 }
 
@@ -172,18 +204,23 @@ fn plain(list: &Bound<'_, PyList>, index: usize) -> Option<i64> {
 }
 
 #[inline]
-fn element(value: &Bound<'_, PyAny>, name: &str, position: Option<usize>) -> PyResult<i64> {
+fn element<B: Beyond>(value: &Bound<'_, PyAny>, name: &str, position: Option<usize>) -> PyResult<i64> {
     match value.extract::<i64>() {
         Ok(int) => Ok(int),
-        Err(error) => unusual(value, &error, name, position),
+        Err(error) => unusual::<B>(value, &error, name, position),
     }
 }
 
 /// An integer beyond 64 bits, or none at all.
 #[cold]
-fn unusual(value: &Bound<'_, PyAny>, error: &PyErr, name: &str, position: Option<usize>) -> PyResult<i64> {
+fn unusual<B: Beyond>(
+    value: &Bound<'_, PyAny>,
+    error: &PyErr,
+    name: &str,
+    position: Option<usize>,
+) -> PyResult<i64> {
     if error.is_instance_of::<PyOverflowError>(value.py()) {
-        return Ok(if value.lt(0)? { i64::MIN } else { i64::MAX });
+        return B::from_python(value, name);
     }
     let got = value.get_type().name()?;
     Err(PyTypeError::new_err(match position {
@@ -202,7 +239,7 @@ pub fn one(value: &Bound<'_, PyAny>) -> bool {
 pub fn whole(value: &Bound<'_, PyAny>, name: &str) -> PyResult<i64> {
     match value.extract::<i64>() {
         Ok(int) => Ok(int),
-        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => unusual(value, &error, name, None),
+        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => unusual::<Nearest>(value, &error, name, None),
         Err(_) => Err(PyTypeError::new_err(format!("{name} must be an int, got {}", value.get_type().name()?))),
     }
 }

@@ -6,9 +6,10 @@
 use prost::Message;
 
 use crate::error::{Error, Result};
+use crate::kv::{Counter, REPLICATES};
 use crate::meter::{
-    AddedFigure, BurnWindow, ClassReading, GaugeFigure, Label, Open, Preamble, Scope, Settings, Silence, Snapshot,
-    WindowInfo, key_of, labels_of,
+    AddedFigure, BurnWindow, ClassReading, GaugeFigure, KvPane, KvReading, KvScope, Label, Open, Preamble, Scope,
+    Settings, Silence, Snapshot, WindowInfo, key_of, labels_of,
 };
 use crate::sketch::{ItlRule, Sketch, Sparse};
 use crate::tally::{self, Block};
@@ -50,6 +51,31 @@ struct Encoded {
     /// By ring: true width, then good and judged of each set, bad and judged.
     #[prost(message, repeated, tag = "13")]
     burn: Vec<Numbers>,
+    /// The KV cache, if it is followed; by which settings, the preamble says.
+    #[prost(message, optional, tag = "14")]
+    kv: Option<EncodedKv>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EncodedKv {
+    /// refused (6), clamped, blocks in each tier (4), blocks, remembered.
+    #[prost(uint64, repeated, tag = "1")]
+    counts: Vec<u64>,
+    #[prost(message, repeated, tag = "2")]
+    scopes: Vec<EncodedKvScope>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct EncodedKvScope {
+    /// The counters, then three of each part of a sample.
+    #[prost(uint64, repeated, tag = "1")]
+    counts: Vec<u64>,
+    /// Lifetime, idle, gap; empty bytes for an empty sketch.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    sketches: Vec<Vec<u8>>,
+    /// Of each pane: when it begins, evicted, refilled.
+    #[prost(uint64, repeated, tag = "3")]
+    panes: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -82,6 +108,7 @@ struct EncodedScope {
     sketches: Vec<Vec<u8>>,
 }
 
+const KV_COUNTS: usize = Counter::ALL.len() + 3 * REPLICATES;
 const SCOPE_COUNTS: usize = 26;
 const SLO_COUNTS: usize = 28;
 
@@ -131,6 +158,7 @@ impl Snapshot {
                 .map(|sizes| Numbers { numbers: sizes.iter().flat_map(|&(size, n)| [u64::from(size), n]).collect() })
                 .collect(),
             burn: self.burn.iter().flatten().map(burn).collect(),
+            kv: self.kv.as_ref().map(EncodedKv::of),
         }
         .encode_to_vec()
     }
@@ -191,6 +219,7 @@ impl Snapshot {
                 .collect(),
             batch_sizes: encoded.batch_sizes.iter().map(batch_sizes).collect::<Result<_>>()?,
             burn: burn(&encoded.burn, &settings)?,
+            kv: encoded.kv.map(|kv| kv.into_reading(&settings)).transpose()?,
             settings,
             origin,
         })
@@ -234,6 +263,69 @@ fn burn(rings: &[Numbers], settings: &Settings) -> Result<Option<Vec<BurnWindow>
         Ok(BurnWindow { width_ns, true_width_ns: numbers[0] as i64, slos: pairs, availability })
     };
     rings.iter().zip(widths).map(ring).collect::<Result<_>>().map(Some)
+}
+
+impl EncodedKv {
+    fn of(kv: &KvReading) -> Self {
+        let state = kv.refused.into_iter().chain([kv.clamped]).chain(kv.tiers).chain([kv.blocks, kv.remembered]);
+        let panes = |scope: &KvScope| {
+            scope.panes.iter().flat_map(|pane| [pane.start as u64, pane.evicted, pane.refilled]).collect()
+        };
+        let scope = |scope: &KvScope| EncodedKvScope {
+            counts: scope.counts.into_iter().chain(scope.replicates).collect(),
+            sketches: scope.spans.iter().map(sketch_bytes).collect(),
+            panes: panes(scope),
+        };
+        Self { counts: state.collect(), scopes: kv.scopes.iter().map(scope).collect() }
+    }
+
+    fn into_reading(self, settings: &Settings) -> Result<KvReading> {
+        let kv = settings.kv.ok_or_else(|| wrong("have settings of the KV cache", "none"))?;
+        let counts: [u64; 13] = array(&self.counts, "counts of the KV cache")?;
+        expect(self.scopes.len() == settings.windows_ns.len() + 1, "windows of the KV cache")?;
+        let scope = |scope: EncodedKvScope| {
+            let counts: [u64; KV_COUNTS] = array(&scope.counts, "counters of the KV cache")?;
+            let empty = Sketch::new(settings.scale, None)?;
+            let mut spans = [empty.clone(), empty.clone(), empty];
+            expect(scope.sketches.len() == spans.len(), "sketches of the KV cache")?;
+            spans.iter_mut().zip(&scope.sketches).try_for_each(|(place, bytes)| put_sketch(place, bytes))?;
+            expect(scope.panes.len() % 3 == 0 && scope.panes.len() <= 3 * 128, "panes of the KV cache")?;
+            let panes = scope.panes.chunks_exact(3);
+            Ok(KvScope {
+                counts: std::array::from_fn(|counter| counts[counter]),
+                replicates: std::array::from_fn(|slot| counts[Counter::ALL.len() + slot]),
+                spans,
+                panes: panes
+                    .map(|pane| KvPane { start: pane[0] as i64, evicted: pane[1], refilled: pane[2] })
+                    .collect(),
+            })
+        };
+        Ok(KvReading {
+            settings: kv,
+            refused: std::array::from_fn(|reason| counts[reason]),
+            clamped: counts[6],
+            tiers: std::array::from_fn(|tier| counts[7 + tier]),
+            blocks: counts[11],
+            remembered: counts[12],
+            scopes: self.scopes.into_iter().map(scope).collect::<Result<_>>()?,
+        })
+    }
+}
+
+/// Empty bytes for an empty sketch.
+fn sketch_bytes(sketch: &Sketch<Sparse>) -> Vec<u8> {
+    if sketch.is_empty() { Vec::new() } else { sketch.to_bytes() }
+}
+
+/// Puts an encoded sketch in the place of an empty one of the same scale and rule.
+fn put_sketch(place: &mut Sketch<Sparse>, bytes: &[u8]) -> Result<()> {
+    if !bytes.is_empty() {
+        let sketch = Sketch::<Sparse>::from_bytes(bytes)?;
+        let rules: [Option<ItlRule>; 2] = [sketch.itl_rule(), place.itl_rule()];
+        expect(sketch.scale() == place.scale() && rules[0] == rules[1], "sketches of one scale and rule")?;
+        *place = sketch;
+    }
+    Ok(())
 }
 
 impl EncodedClass {
@@ -282,8 +374,8 @@ impl EncodedScope {
             counts.extend(slo.failed);
             counts.extend([slo.met, slo.deadlines]);
         }
-        let bytes = |sketch: &Sketch<Sparse>| if sketch.is_empty() { Vec::new() } else { sketch.to_bytes() };
-        let sketches = block.latency.iter().chain(block.slos.iter().map(|slo| &slo.fluidity)).map(bytes).collect();
+        let sketches = block.latency.iter().chain(block.slos.iter().map(|slo| &slo.fluidity));
+        let sketches = sketches.map(sketch_bytes).collect();
         Self { counts, sketches }
     }
 
@@ -304,14 +396,8 @@ impl EncodedScope {
             [slo.met, slo.deadlines] = [counts[26], counts[27]];
         }
         let places = block.latency.iter_mut().chain(block.slos.iter_mut().map(|slo| &mut slo.fluidity));
-        for (place, bytes) in places.zip(&self.sketches) {
-            if !bytes.is_empty() {
-                let sketch = Sketch::<Sparse>::from_bytes(bytes)?;
-                let rules: [Option<ItlRule>; 2] = [sketch.itl_rule(), place.itl_rule()];
-                expect(sketch.scale() == place.scale() && rules[0] == rules[1], "sketches of one scale and rule")?;
-                *place = sketch;
-            }
-        }
+        let mut places = places.zip(&self.sketches);
+        places.try_for_each(|(place, bytes)| put_sketch(place, bytes))?;
         Ok(Scope { block, cached_tokens: counts[14], named: [counts[15], counts[16], counts[17]] })
     }
 }

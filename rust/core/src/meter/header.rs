@@ -7,6 +7,7 @@ use super::memory::Words;
 use super::settings::{Origin, Settings, SloSet};
 use crate::bounds::CLASS_KEY_BYTES;
 use crate::error::{Error, Result};
+use crate::kv;
 use crate::sketch::ItlRule;
 use crate::slo::Slo;
 
@@ -43,6 +44,22 @@ pub(crate) struct Preamble {
     process_start_ns: i64,
     #[prost(fixed64, tag = "15")]
     boot: u64,
+    #[prost(message, optional, tag = "16")]
+    kv: Option<PreambleKv>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PreambleKv {
+    #[prost(uint32, tag = "1")]
+    remember: u32,
+    #[prost(int64, tag = "2")]
+    ttl_ns: i64,
+    #[prost(string, tag = "3")]
+    report: String,
+    #[prost(double, optional, tag = "4")]
+    rate: Option<f64>,
+    #[prost(uint32, tag = "5")]
+    max_blocks: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -114,6 +131,13 @@ impl Preamble {
             pid: origin.pid,
             process_start_ns: origin.process_start_ns,
             boot: origin.boot,
+            kv: settings.kv.map(|kv| PreambleKv {
+                remember: kv.remember,
+                ttl_ns: kv.ttl_ns,
+                report: kv.report.name().to_owned(),
+                rate: kv.rate,
+                max_blocks: kv.max_blocks,
+            }),
         }
     }
 
@@ -129,7 +153,14 @@ impl Preamble {
             },
             objective: slo.objective,
         };
+        let kv = |kv: PreambleKv| {
+            let report = kv::Report::from_name(&kv.report);
+            let report = report.ok_or_else(|| Error::value("report", "copies or full", &kv.report))?;
+            let PreambleKv { remember, ttl_ns, rate, max_blocks, .. } = kv;
+            Result::Ok(kv::Settings { remember, ttl_ns, report, rate, max_blocks })
+        };
         let settings = Settings {
+            kv: self.kv.map(kv).transpose()?,
             slos: self.slos.into_iter().map(slo).collect(),
             windows_ns: self.windows_ns,
             burn: self.burn,

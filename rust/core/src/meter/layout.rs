@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header | preamble (settings and origin, encoded) | classes (labels) | shard 0 | shard 1 | ...
-//! shard:  state | gauges | burn | extremes | levels | chains | segments | slots | milestones | deadlines
+//! shard:  state | gauges | burn | kv panes | extremes | levels | chains | segments | slots | milestones | deadlines
 //! ```
 //!
 //! A *cell* is one sketch of one class (or its counters, or what the whole shard counts). A *level* holds every cell
@@ -12,13 +12,14 @@
 use super::settings::Settings;
 use crate::bounds;
 use crate::error::{Error, Result};
+use crate::kv;
 use crate::request::Metric;
 use crate::sketch::Mapping;
 
 /// The first word of every block: `TPMETER` and the byte 1, as they lie in memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TPMETER\x01");
 /// The version of the layout.
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 
 /// Words of the header, by place.
 pub(super) mod header {
@@ -68,6 +69,12 @@ pub(super) mod state {
     /// The first free segment, and how many were ever used.
     pub const FREE_SEGMENT: usize = 96;
     pub const SEGMENTS: usize = 97;
+    /// Of the KV cache: refusals by reason, clamped times, blocks in each tier, blocks, blocks remembered.
+    pub const KV_REFUSED: usize = 100;
+    pub const KV_CLAMPED: usize = 106;
+    pub const KV_TIERS: usize = 107;
+    pub const KV_BLOCKS: usize = 111;
+    pub const KV_REMEMBERED: usize = 112;
     pub const LEN: usize = 128;
 }
 
@@ -118,6 +125,11 @@ pub(super) mod counter {
 /// What is added up as it comes: high and low half of the sum (by 2^32), and how often; of each kind.
 pub(super) const ADDED: usize = 7 * 3;
 
+/// Counters of the KV cache: those of every block, then of each part of a sample evicted, refilled, forgotten.
+pub(super) const KV_COUNTERS: usize = kv::Counter::ALL.len() + kv::REPLICATES * 3;
+/// Words of a pane of the KV cache: evicted, refilled.
+pub(super) const KV_PANE: usize = 2;
+
 /// Words of a segment, the link to the next one first.
 pub(super) const SEGMENT: usize = 128;
 /// Words of a slot's hot part: identity, last event, class with flags and tokens, the time until which no deadline can
@@ -162,6 +174,9 @@ pub(super) struct Layout {
     pub burn: usize,
     /// Words of a pane in a burn ring: good and judged of each set, bad and judged.
     pub burn_words: usize,
+    kv_panes: usize,
+    /// Whether the blocks of a KV cache are followed.
+    pub kv: bool,
     pub extremes: usize,
     pub levels: usize,
     pub level_words: usize,
@@ -186,9 +201,11 @@ impl Layout {
         let sketch_words = (CELL_HEAD + sketch_slots).next_multiple_of(8);
         let class_counters = counter::SLOS + sets * counter::SLO;
         let class_words = (Metric::ALL.len() + sets) * sketch_words + (CELL_HEAD + class_counters).next_multiple_of(8);
+        let kv = settings.kv.is_some();
+        let kv_words = kv::Span::ALL.len() * sketch_words + (CELL_HEAD + KV_COUNTERS).next_multiple_of(8);
         let global_words = (CELL_HEAD + BATCH_SIZES).next_multiple_of(8) + (CELL_HEAD + ADDED).next_multiple_of(8);
-        let level_words = max_classes * class_words + global_words;
-        let cells = Self::cells_of(max_classes, sets);
+        let level_words = max_classes * class_words + global_words + if kv { kv_words } else { 0 };
+        let cells = Self::cells_of(max_classes, sets, kv);
         let burn_words = 2 * sets + 2;
         let max_segments = if windows == 0 { 0 } else { (max_classes * 512).max(16 << 10) };
         let mut at = state::LEN;
@@ -199,6 +216,7 @@ impl Layout {
         };
         let gauges = place(windows * RING * GAUGES * GAUGE);
         let burn = place(if settings.burn { BURN_SECONDS.len() * RING * burn_words } else { 0 });
+        let kv_panes = place(if kv { windows * RING * KV_PANE } else { 0 });
         let extremes = place(windows * cells * RING * 2);
         let levels = place((2 * windows + 1) * level_words);
         let chains = place(windows * RING);
@@ -225,6 +243,8 @@ impl Layout {
             gauges,
             burn,
             burn_words,
+            kv_panes,
+            kv,
             extremes,
             levels,
             level_words,
@@ -239,8 +259,8 @@ impl Layout {
         })
     }
 
-    const fn cells_of(max_classes: usize, slos: usize) -> usize {
-        max_classes * (Metric::ALL.len() + slos + 1) + 2
+    const fn cells_of(max_classes: usize, slos: usize, kv: bool) -> usize {
+        max_classes * (Metric::ALL.len() + slos + 1) + 2 + if kv { kv::Span::ALL.len() + 1 } else { 0 }
     }
 
     pub(super) const PREAMBLE: usize = header::LEN;
@@ -308,13 +328,43 @@ impl Layout {
         }
     }
 
+    /// The sketch of something measured on the blocks of the KV cache.
+    #[inline(always)]
+    pub(super) fn kv_span(&self, span: kv::Span) -> Cell {
+        let added = self.added();
+        Cell {
+            number: added.number + 1 + span as u32,
+            offset: added.offset + (CELL_HEAD + ADDED).next_multiple_of(8) + span as usize * self.sketch_words,
+            slots: self.sketch_slots,
+            kind: Kind::Sketch,
+        }
+    }
+
+    /// The counters of the KV cache.
+    #[inline(always)]
+    pub(super) fn kv_counters(&self) -> Cell {
+        let last = self.kv_span(kv::Span::Gap);
+        Cell {
+            number: last.number + 1,
+            offset: last.offset + self.sketch_words,
+            slots: KV_COUNTERS,
+            kind: Kind::Numbers,
+        }
+    }
+
+    /// The cells that belong to no class.
+    fn classless(&self) -> impl Iterator<Item = Cell> {
+        let kv = kv::Span::ALL.map(|span| self.kv_span(span)).into_iter().chain([self.kv_counters()]);
+        [self.batch(), self.added()].into_iter().chain(kv.filter(|_| self.kv))
+    }
+
     /// The cell of a number, which may be any number at all.
     pub(super) fn cell(&self, number: u32) -> Option<Cell> {
         let (class, unit) = (number as usize / self.units(), number as usize % self.units());
         if class < self.max_classes {
             Some(if unit + 1 == self.units() { self.counters(class) } else { self.sketch(class, unit) })
         } else {
-            [self.batch(), self.added()].into_iter().find(|cell| cell.number == number)
+            self.classless().find(|cell| cell.number == number)
         }
     }
 
@@ -322,7 +372,7 @@ impl Layout {
     pub(super) fn cells(&self, classes: impl Iterator<Item = usize>) -> impl Iterator<Item = Cell> {
         let sketches = move |class| (0..self.units() - 1).map(move |unit| self.sketch(class, unit));
         let of_class = move |class| sketches(class).chain(std::iter::once(self.counters(class)));
-        classes.flat_map(of_class).chain([self.batch(), self.added()])
+        classes.flat_map(of_class).chain(self.classless())
     }
 
     /// Where level `level` begins: `0..=windows` are the open panes and what is older, the others the closed panes.
@@ -339,7 +389,7 @@ impl Layout {
 
     /// Where a cell's extremes in a pane of a window lie: `i64::MAX - min`, `max + 1`.
     pub(super) fn extreme(&self, window: usize, cell: Cell, place: usize) -> usize {
-        let cells = Self::cells_of(self.max_classes, self.slos);
+        let cells = Self::cells_of(self.max_classes, self.slos, self.kv);
         self.extremes + ((window * cells + cell.number as usize) * RING + place) * 2
     }
 
@@ -349,6 +399,11 @@ impl Layout {
 
     pub(super) fn gauge(&self, window: usize, place: usize, gauge: usize) -> usize {
         self.gauges + ((window * RING + place) * GAUGES + gauge) * GAUGE
+    }
+
+    /// Where a pane of the KV cache lies.
+    pub(super) fn kv_pane(&self, window: usize, place: usize) -> usize {
+        self.kv_panes + (window * RING + place) * KV_PANE
     }
 
     pub(super) fn burn(&self, ring: usize, place: usize) -> usize {

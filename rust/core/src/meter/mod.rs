@@ -16,6 +16,8 @@ mod flight;
 mod gather;
 mod handle;
 mod header;
+mod kv;
+mod kv_reading;
 mod layout;
 mod memory;
 mod names;
@@ -40,6 +42,7 @@ mod atomic {
     };
 }
 
+pub use kv_reading::{KvPane, KvReading, KvScope};
 pub use layout::MAGIC;
 pub use memory::Memory;
 pub use names::{Added, Gauge, Increment, Named, Refused};
@@ -57,6 +60,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::bounds::{MAX_LABEL_KEYS, REQUEST_TOKENS};
 use crate::error::{Error, Result};
+use crate::kv::{Tier, Tracker};
 use crate::request::{Event, Metric, Status};
 use crate::strata::length_bin;
 use handle::shard_of;
@@ -113,7 +117,8 @@ impl Meter {
             return Err(Error::value("memory of the meter", format_args!("{} words", layout.words), words.0.len()));
         }
         header::write(words, &settings, &origin, &layout)?;
-        let shards = (0..settings.shards).map(|_| Mutex::new(Shard::new())).collect();
+        let mut tracker = settings.kv.map(Tracker::reserved).transpose()?.map(Box::new);
+        let shards = (0..settings.shards).map(|_| Mutex::new(Shard::new(tracker.take()))).collect();
         let panes_ns = settings.panes_ns().collect();
         let settings = Arc::new(settings);
         let meter = Self { classes: Mutex::default(), memory, layout, settings, panes_ns, origin, shards };
@@ -363,6 +368,32 @@ impl Meter {
     /// Counts something by name.
     pub fn count(&self, t: i64, name: Named, n: i64, class: u32) {
         self.write(self.own(), |writer| writer.count(t, name, n, class as usize));
+    }
+
+    /// Blocks of the KV cache were stored in a tier; none stands for one that is unknown. Like what follows about the
+    /// cache, it does nothing where the settings do not say that it is followed.
+    pub fn kv_store(&self, t: i64, hashes: &[u64], tier: Option<Tier>, group: i64) {
+        self.write(0, |writer| writer.kv(|tracker, sink| tracker.store(t, hashes, tier, group, sink)));
+    }
+
+    /// Blocks of the KV cache, or copies of them, left a tier for want of space.
+    pub fn kv_evict(&self, t: i64, hashes: &[u64], tier: Option<Tier>, group: i64) {
+        self.write(0, |writer| writer.kv(|tracker, sink| tracker.evict(t, hashes, tier, group, sink)));
+    }
+
+    /// Resident blocks of the KV cache were used.
+    pub fn kv_touch(&self, t: i64, hashes: &[u64], group: i64) {
+        self.write(0, |writer| writer.kv(|tracker, sink| tracker.touch(t, hashes, group, sink)));
+    }
+
+    /// A request looked for its prompt in the KV cache: tokens asked for and tokens found.
+    pub fn kv_lookup(&self, t: i64, queried: i64, hit: i64, preempted: bool) {
+        self.write(0, |writer| writer.kv(|tracker, sink| tracker.lookup(t, queried, hit, preempted, sink)));
+    }
+
+    /// The KV cache was emptied.
+    pub fn kv_clear(&self, t: i64) {
+        self.write(0, |writer| writer.kv(|tracker, sink| tracker.clear(t, sink)));
     }
 
     /// The engine is ready to serve.

@@ -46,33 +46,6 @@ impl From<crate::request::Refusal> for Refused {
     }
 }
 
-/// Names, in the order in which values are passed.
-macro_rules! names {
-    ($(#[$doc:meta])* $ty:ident, $n:literal, $($(#[$each:meta])* $variant:ident = $name:literal),+) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(usize)]
-        pub enum $ty { $($(#[$each])* $variant),+ }
-
-        impl $ty {
-            /// All of them, in order.
-            pub const ALL: [Self; $n] = [$(Self::$variant),+];
-
-            /// The name that callers and reports use.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),+ }
-            }
-
-            /// The one of that name.
-            #[must_use]
-            pub fn from_name(name: &str) -> Option<Self> {
-                Self::ALL.into_iter().find(|each| each.name() == name)
-            }
-        }
-    };
-}
-
 names! {
     /// A level that holds until it is set again.
     Gauge, 5,
@@ -85,7 +58,7 @@ names! {
     /// Blocks of the KV cache.
     KvTotal = "kv_total",
     /// The largest batch that may run.
-    BatchMax = "batch_max"
+    BatchMax = "batch_max",
 }
 
 names! {

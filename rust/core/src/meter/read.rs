@@ -28,11 +28,11 @@ use crate::tally;
 #[derive(Clone)]
 pub struct Reader {
     memory: Arc<dyn Memory>,
-    layout: Arc<Layout>,
-    settings: Arc<Settings>,
+    pub(super) layout: Arc<Layout>,
+    pub(super) settings: Arc<Settings>,
     tally_settings: Arc<tally::Settings>,
     origin: Origin,
-    panes_ns: Arc<[i64]>,
+    pub(super) panes_ns: Arc<[i64]>,
 }
 
 impl Reader {
@@ -74,7 +74,7 @@ impl Reader {
         self.settings.shards as usize
     }
 
-    fn cells(&self, shard: usize) -> Cells<'_> {
+    pub(super) fn cells(&self, shard: usize) -> Cells<'_> {
         Cells {
             words: Words(self.memory.words()).part(self.layout.shard(shard), self.layout.shard_words),
             layout: &self.layout,
@@ -131,6 +131,7 @@ impl Reader {
             added: self.read_added(glance),
             batch_sizes: self.read_batches(glance),
             burn: None,
+            kv: self.read_kv(glance),
         };
         self.read_state(now, &mut snapshot);
         snapshot.burn = self.settings.burn.then(|| self.read_burn(glance, snapshot.newest, snapshot.first_event));
@@ -164,7 +165,7 @@ impl Reader {
     }
 
     /// Reads something of a shard whose parts belong together.
-    fn settled<T>(cells: Cells<'_>, patience: &mut Patience, mut read: impl FnMut() -> T) -> (T, bool) {
+    pub(super) fn settled<T>(cells: Cells<'_>, patience: &mut Patience, mut read: impl FnMut() -> T) -> (T, bool) {
         match (cells.words.0.get(state::TURNS), cells.words.0.get(state::CALLS)) {
             (Some(turning), Some(calling)) => sequence::settled(turning, calling, patience, read),
             _ => (read(), false),
@@ -256,6 +257,13 @@ impl Reader {
         places.iter().fold((0, 0), ends)
     }
 
+    /// Reads a cell that belongs to no class.
+    pub(super) fn read_scopes(&self, glance: &mut Glance, cell: Cell) -> Vec<Gathered> {
+        let mut room = self.room(cell.slots);
+        self.read_cell(glance, cell, &mut room);
+        room.scopes
+    }
+
     fn room(&self, slots: usize) -> Room {
         Room { scopes: self.gathered(slots), open: Gathered::new(slots), own: self.gathered(slots) }
     }
@@ -322,27 +330,21 @@ impl Reader {
     }
 
     fn read_batches(&self, glance: &mut Glance) -> Vec<Vec<(u32, u64)>> {
-        let cell = self.layout.batch();
-        let mut room = self.room(cell.slots);
-        self.read_cell(glance, cell, &mut room);
         let sizes = |gathered: &Gathered| {
             let counted = gathered.counts.iter().enumerate().filter(|&(_, &n)| n > 0);
             counted.map(|(size, &n)| (size as u32, n)).collect()
         };
-        room.scopes.iter().map(sizes).collect()
+        self.read_scopes(glance, self.layout.batch()).iter().map(sizes).collect()
     }
 
     fn read_added(&self, glance: &mut Glance) -> Vec<[AddedFigure; 7]> {
-        let cell = self.layout.added();
-        let mut room = self.room(cell.slots);
-        self.read_cell(glance, cell, &mut room);
         let figures = |gathered: &Gathered| {
             std::array::from_fn(|kind| {
                 let [high, low, times] = std::array::from_fn(|part| gathered.counts[3 * kind + part]);
                 AddedFigure { sum: (u128::from(high) << 32) + u128::from(low), times }
             })
         };
-        room.scopes.iter().map(figures).collect()
+        self.read_scopes(glance, self.layout.added()).iter().map(figures).collect()
     }
 
     /// Gauges belong to the first shard.

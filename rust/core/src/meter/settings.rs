@@ -2,6 +2,7 @@
 
 use crate::bounds;
 use crate::error::{Error, Result};
+use crate::kv;
 use crate::sketch::ItlRule;
 use crate::slo::Slo;
 use crate::tally;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub ttl_ns: i64,
     /// Parts that may be written to at the same time.
     pub shards: u32,
+    /// How the blocks of the KV cache are followed, if they are.
+    pub kv: Option<kv::Settings>,
 }
 
 impl Default for Settings {
@@ -52,6 +55,7 @@ impl Default for Settings {
             max_classes: bounds::MAX_CLASSES as u32,
             ttl_ns: 3600 * second,
             shards: 1,
+            kv: None,
         }
     }
 }
@@ -68,6 +72,7 @@ impl Settings {
         bounds::METER_CLASSES.check(i64::from(self.max_classes))?;
         bounds::SHARDS.check(i64::from(self.shards))?;
         bounds::LIMIT_NS.check(self.ttl_ns)?;
+        self.kv.as_ref().map_or(Ok(()), kv::Settings::check)?;
         check_widths(&self.windows_ns)?;
         if self.windows_ns.len() > bounds::MAX_WINDOWS {
             let expected = format_args!("at most {}", bounds::MAX_WINDOWS);

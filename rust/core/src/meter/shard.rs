@@ -4,12 +4,13 @@
 //! it is given.
 
 use super::cells::{Cells, Placing, Sample};
-use super::layout::{BURN_SECONDS, GAUGE, GAUGES, Layout, RING, burn_pane_ns, header, pane, place, state};
+use super::layout::{BURN_SECONDS, GAUGE, GAUGES, KV_PANE, Layout, RING, burn_pane_ns, header, pane, place, state};
 use super::memory::Words;
 use super::names::Refused;
 use super::settings::Settings;
 use super::step::Scratch;
 use crate::bounds::PANES;
+use crate::kv::Tracker;
 use crate::sketch::Mapping;
 use crate::window::Horizon;
 
@@ -33,6 +34,8 @@ pub(super) struct Shard {
     /// The time of the step before.
     pub(super) last_step: i64,
     pub(super) scratch: Scratch,
+    /// The blocks of the KV cache, in the first shard of a meter that follows them.
+    pub(super) kv: Option<Box<Tracker>>,
 }
 
 impl Shard {
@@ -41,7 +44,7 @@ impl Shard {
         self.turn_at
     }
 
-    pub(super) fn new() -> Self {
+    pub(super) fn new(kv: Option<Box<Tracker>>) -> Self {
         Self {
             horizon: Horizon::default(),
             stand: None,
@@ -53,6 +56,7 @@ impl Shard {
             slots_used: 0,
             last_step: i64::MIN,
             scratch: Scratch::new(),
+            kv,
         }
     }
 }
@@ -114,14 +118,19 @@ impl<'a> Writer<'a> {
     #[inline]
     pub(super) fn begin(&mut self, t: i64, events: usize) -> bool {
         self.enter();
-        let admitted = self.shard.horizon.admits(t);
+        let admitted = self.admit(t);
         if !admitted {
             self.refuse(Refused::Future, events as u64);
-        }
-        self.advance();
-        if !admitted {
             self.leave();
         }
+        admitted
+    }
+
+    /// Whether the events of a call at this time may be looked at further. The rings move where the time is believed.
+    #[inline]
+    pub(super) fn admit(&mut self, t: i64) -> bool {
+        let admitted = self.shard.horizon.admits(t);
+        self.advance();
         admitted
     }
 
@@ -218,6 +227,10 @@ impl<'a> Writer<'a> {
             for entered in entered(from, to) {
                 let start = self.layout.gauge(window, place(entered), 0);
                 (0..GAUGES * GAUGE).for_each(|word| cells.words.set(start + word, 0));
+                if self.layout.kv {
+                    let start = self.layout.kv_pane(window, place(entered));
+                    (0..KV_PANE).for_each(|word| cells.words.set(start + word, 0));
+                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What a meter shows at one moment: immutable, mergeable.
 
+use super::kv_reading::KvReading;
 use super::layout::{BURN_SECONDS, GAUGES};
 use super::settings::{Origin, Settings};
 use crate::bounds::COUNT;
@@ -207,6 +208,8 @@ pub struct Snapshot {
     pub batch_sizes: Vec<Vec<(u32, u64)>>,
     /// The counts behind burn rates, if they are kept.
     pub burn: Option<Vec<BurnWindow>>,
+    /// The KV cache, if it is followed.
+    pub kv: Option<KvReading>,
 }
 
 impl Snapshot {
@@ -251,6 +254,7 @@ impl Snapshot {
         for t in times.into_iter().flatten() {
             *t = t.saturating_add(ns).max(0);
         }
+        shifted.kv.iter_mut().for_each(|kv| kv.shift(ns));
         let origin = &mut shifted.origin;
         origin.anchor_monotonic_ns = origin.anchor_monotonic_ns.saturating_add(ns);
         if origin.process_start_ns != 0 {
@@ -275,6 +279,9 @@ impl Snapshot {
         same("scale", mine.scale == theirs.scale)?;
         same("ITL rule", mine.itl_rule == theirs.itl_rule)?;
         self.all.fits(&other.all)?;
+        if let (Some(mine), Some(theirs)) = (&self.kv, &other.kv) {
+            mine.fits(theirs)?;
+        }
         let mut sum = self.clone();
         if self.origin != other.origin {
             // What two processes wrote has the origin of neither.
@@ -332,6 +339,10 @@ impl Snapshot {
             }
             _ => None,
         };
+        match (&mut sum.kv, &other.kv) {
+            (Some(mine), Some(theirs)) => mine.absorb(theirs),
+            (mine, theirs) => *mine = mine.take().or_else(|| theirs.clone()),
+        }
         Ok(sum)
     }
 }

@@ -1,0 +1,366 @@
+//! What the events of a cache come to: the one place that knows when a block is evicted, and when refilled.
+//!
+//! Guarantees. An event costs constant time on average. A refused event changes nothing but its count. Nothing here can
+//! panic on what it is given, and a tracker made by [`Tracker::reserved`] never allocates. The tracker reads no clock
+//! and keeps no figure: it tells a [`Sink`].
+
+use super::ghost::Ghost;
+use super::index::prefetch;
+use super::residency::Residency;
+use super::sampled::Sample;
+use super::table::Block;
+use super::{Counter, Refused, Report, Settings, Span, Tier};
+use crate::bounds::{KV_GROUP, REQUEST_TOKENS};
+use crate::error::Result;
+
+/// Events of a call that are prepared together.
+const AHEAD: usize = 32;
+
+/// So many blocks fit into the caches of a processor.
+const NEAR: u64 = 1 << 14;
+
+/// Takes what the events of a tracker come to.
+pub trait Sink {
+    /// Whether a call of this time, which is not negative, may be looked at further. Asked once a call, before
+    /// anything else.
+    fn admit(&mut self, t: i64) -> bool;
+
+    /// An event of this time is about to be taken, the first of its call.
+    fn accept(&mut self, t: i64);
+
+    /// Something was measured at the call's time; only after [`accept`](Self::accept).
+    fn observe(&mut self, span: Span, ns: i64);
+
+    /// In a sample: a block of this part was evicted, refilled or forgotten.
+    fn sampled(&mut self, replicate: usize, what: Counter);
+
+    /// What the call came to; the last of it, whatever happened.
+    fn finish(&mut self, outcome: &Outcome);
+}
+
+/// What a call came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The time of the call.
+    pub t: i64,
+    /// Its events that were taken.
+    pub accepted: u64,
+    /// Those that were refused, by [`Refused`].
+    pub refused: [u64; Refused::ALL.len()],
+    /// What is counted, by [`Counter`]; all 0 where no event was taken.
+    pub counts: [u64; Counter::ALL.len()],
+    /// Times that lay before those of the block that they were about.
+    pub clamped: u64,
+}
+
+/// A call while it is taken.
+struct Call<'a, S> {
+    sink: &'a mut S,
+    outcome: Outcome,
+}
+
+impl<S: Sink> Call<'_, S> {
+    fn refuse(&mut self, reason: Refused, n: u64) {
+        self.outcome.refused[reason as usize] += n;
+    }
+
+    #[inline]
+    fn count(&mut self, counter: Counter, n: u64) {
+        self.outcome.counts[counter as usize] += n;
+    }
+
+    /// Counts what can befall a block, also in its part of the sample.
+    #[inline]
+    fn fate(&mut self, counter: Counter, n: u64, replicate: Option<usize>) {
+        self.count(counter, n);
+        if let Some(replicate) = replicate {
+            (0..n).for_each(|_| self.sink.sampled(replicate, counter));
+        }
+    }
+
+    fn finish(self) {
+        self.sink.finish(&self.outcome);
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Tracker {
+    settings: Settings,
+    sample: Option<Sample>,
+    residency: Residency,
+    ghost: Ghost,
+    newest: i64,
+}
+
+impl Tracker {
+    /// A tracker whose memory grows as blocks come.
+    ///
+    /// # Errors
+    ///
+    /// Settings out of range.
+    pub fn new(settings: Settings) -> Result<Self> {
+        Self::with_room(settings, false)
+    }
+
+    /// A tracker that has all its memory from the beginning; what is never touched costs nothing where the system gives
+    /// pages on demand.
+    ///
+    /// # Errors
+    ///
+    /// Settings out of range.
+    pub fn reserved(settings: Settings) -> Result<Self> {
+        Self::with_room(settings, true)
+    }
+
+    fn with_room(settings: Settings, reserved: bool) -> Result<Self> {
+        settings.check()?;
+        Ok(Self {
+            sample: Sample::of(&settings),
+            residency: Residency::new(settings.max_blocks, reserved),
+            ghost: Ghost::new(settings.remember, reserved),
+            newest: 0,
+            settings,
+        })
+    }
+
+    /// What it follows.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Blocks that are resident anywhere.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.residency.blocks()
+    }
+
+    /// Blocks that are resident in each tier.
+    #[must_use]
+    pub fn resident(&self) -> [u64; Tier::ALL.len()] {
+        self.residency.tiers()
+    }
+
+    /// Blocks that are remembered as evicted.
+    #[must_use]
+    pub fn remembered(&self) -> u64 {
+        u64::from(self.ghost.len())
+    }
+
+    /// Blocks were stored in a tier; none stands for one that is unknown.
+    pub fn store<S: Sink>(&mut self, t: i64, hashes: &[u64], tier: Option<Tier>, group: i64, sink: &mut S) {
+        self.each(t, hashes, Some(tier), group, sink, false, Self::store_one);
+    }
+
+    /// Blocks, or copies of them, left a tier for want of space.
+    pub fn evict<S: Sink>(&mut self, t: i64, hashes: &[u64], tier: Option<Tier>, group: i64, sink: &mut S) {
+        self.each(t, hashes, Some(tier), group, sink, true, Self::evict_one);
+    }
+
+    /// Resident blocks were used.
+    pub fn touch<S: Sink>(&mut self, t: i64, hashes: &[u64], group: i64, sink: &mut S) {
+        self.each(t, hashes, None, group, sink, false, Self::touch_one);
+    }
+
+    /// A request looked for its prompt: tokens asked for and tokens found, at its admission or again after a preemption.
+    pub fn lookup<S: Sink>(&mut self, t: i64, queried: i64, hit: i64, preempted: bool, sink: &mut S) {
+        let Some(mut call) = Self::begin(t, 1, sink) else { return };
+        if REQUEST_TOKENS.contains(queried) && REQUEST_TOKENS.contains(hit) && hit <= queried {
+            self.accept(&mut call);
+            let counters = if preempted {
+                [Counter::Relookups, Counter::Requeried, Counter::Rehit]
+            } else {
+                [Counter::Lookups, Counter::Queried, Counter::Hit]
+            };
+            counters.into_iter().zip([1, queried as u64, hit as u64]).for_each(|(counter, n)| call.count(counter, n));
+        } else {
+            call.refuse(Refused::Invalid, 1);
+        }
+        call.finish();
+    }
+
+    /// The cache was emptied; that is no eviction.
+    pub fn clear<S: Sink>(&mut self, t: i64, sink: &mut S) {
+        let Some(mut call) = Self::begin(t, 1, sink) else { return };
+        self.accept(&mut call);
+        self.residency.clear();
+        call.count(Counter::Cleared, 1);
+        call.finish();
+    }
+
+    /// Begins a call; none where its time is refused.
+    fn begin<S: Sink>(t: i64, events: usize, sink: &mut S) -> Option<Call<'_, S>> {
+        let refused = if t < 0 {
+            Some(Refused::Negative)
+        } else if sink.admit(t) {
+            None
+        } else {
+            Some(Refused::Future)
+        };
+        let mut call = Call { sink, outcome: Outcome { t, ..Outcome::default() } };
+        match refused {
+            None => Some(call),
+            Some(reason) => {
+                call.refuse(reason, events as u64);
+                call.finish();
+                None
+            }
+        }
+    }
+
+    /// An event is about to be taken: what is too old by its time is forgotten first.
+    #[inline(always)]
+    fn accept<S: Sink>(&mut self, call: &mut Call<'_, S>) {
+        if call.outcome.accepted == 0 {
+            self.accept_first(call);
+        }
+        call.outcome.accepted += 1;
+    }
+
+    fn accept_first<S: Sink>(&mut self, call: &mut Call<'_, S>) {
+        call.sink.accept(call.outcome.t);
+        self.newest = self.newest.max(call.outcome.t);
+        let sample = self.sample;
+        while let Some(block) = self.ghost.overdue(self.newest, self.settings.ttl_ns) {
+            self.ghost.recall(block);
+            call.fate(Counter::Forgotten, 1, sample.and_then(|sample| sample.replicate(block.hash)));
+        }
+    }
+
+    /// Takes the events of a call, one a hash. There is no tier where none is named.
+    fn each<S: Sink>(
+        &mut self,
+        t: i64,
+        hashes: &[u64],
+        tier: Option<Option<Tier>>,
+        group: i64,
+        sink: &mut S,
+        evicts: bool,
+        mut take: impl FnMut(&mut Self, Block, Tier, Option<usize>, &mut Call<'_, S>),
+    ) {
+        let Some(mut call) = Self::begin(t, hashes.len(), sink) else { return };
+        let Some(tier) = tier.unwrap_or(Some(Tier::Gpu)) else {
+            call.refuse(Refused::Tier, hashes.len() as u64);
+            return call.finish();
+        };
+        if !KV_GROUP.contains(group) {
+            call.refuse(Refused::Invalid, hashes.len() as u64);
+            return call.finish();
+        }
+        let far = self.sample.is_none() && self.residency.blocks() + self.remembered() > NEAR;
+        let mut blocks = [Block::new(0, 0); AHEAD];
+        for hashes in hashes.chunks(AHEAD) {
+            let blocks = &mut blocks[..hashes.len()];
+            blocks.iter_mut().zip(hashes).for_each(|(block, &hash)| *block = Block::new(hash, group as u32));
+            if far {
+                self.prefetch(blocks, evicts);
+            }
+            for &block in &*blocks {
+                let replicate = match self.sample {
+                    None => None,
+                    Some(sample) => match sample.replicate(block.hash) {
+                        None => continue,
+                        followed => followed,
+                    },
+                };
+                take(self, block, tier, replicate, &mut call);
+            }
+        }
+        call.finish();
+    }
+
+    /// Has brought near what the next events are likely to need: memory then serves many of them at once, where one
+    /// event after another would wait for it.
+    #[inline]
+    fn prefetch(&self, blocks: &[Block], evicts: bool) {
+        let (resident, evicted) = (self.residency.table(), self.ghost.table());
+        for &block in blocks {
+            resident.prefetch(block);
+            evicted.prefetch(block);
+        }
+        for &block in blocks {
+            resident.likely(block).into_iter().for_each(prefetch);
+            evicted.likely(block).into_iter().for_each(prefetch);
+        }
+        if evicts {
+            self.ghost.prefetch_front(blocks.len());
+        } else {
+            blocks.iter().for_each(|&block| self.ghost.prefetch_beside(block));
+        }
+    }
+
+    #[inline]
+    fn store_one<S: Sink>(&mut self, block: Block, tier: Tier, replicate: Option<usize>, call: &mut Call<'_, S>) {
+        let t = call.outcome.t;
+        let Some((_, number)) = self.residency.find(block) else {
+            if self.residency.table().is_full() {
+                return call.refuse(Refused::Full, 1);
+            }
+            self.accept(call);
+            self.residency.insert(block, tier, t);
+            if tier != Tier::Gpu {
+                return call.count(Counter::Offloaded, 1);
+            }
+            call.count(Counter::Stored, 1);
+            if let Some(evicted) = self.ghost.recall(block) {
+                call.fate(Counter::Refilled, 1, replicate);
+                call.outcome.clamped += u64::from(t < evicted);
+                call.sink.observe(Span::Gap, (t - evicted).max(0));
+            }
+            return;
+        };
+        let resident = self.residency.get(number);
+        let (repeated, below) = (resident.copies(tier) > 0, resident.is_below(tier));
+        if repeated && self.settings.report == Report::Full {
+            self.accept(call);
+        } else if resident.copies(tier) < crate::bounds::KV_COPIES {
+            self.accept(call);
+            self.residency.add_copy(number, tier);
+        } else {
+            return call.refuse(Refused::Full, 1);
+        }
+        self.residency.touch(number, t);
+        let counter = if repeated {
+            Counter::Repeated
+        } else if below {
+            Counter::Onloaded
+        } else {
+            Counter::Offloaded
+        };
+        call.count(counter, 1);
+    }
+
+    #[inline]
+    fn evict_one<S: Sink>(&mut self, block: Block, tier: Tier, replicate: Option<usize>, call: &mut Call<'_, S>) {
+        let found = self.residency.find(block).filter(|&(_, number)| self.residency.get(number).copies(tier) > 0);
+        let Some((place, number)) = found else {
+            return call.refuse(Refused::Unknown, 1);
+        };
+        self.accept(call);
+        let resident = self.residency.take_copy(number, tier, self.settings.report == Report::Full);
+        if resident.is_anywhere() {
+            return call.count(Counter::Released, 1);
+        }
+        self.residency.remove(block, (place, number));
+        let t = call.outcome.t.max(resident.used);
+        call.outcome.clamped += u64::from(call.outcome.t < resident.used);
+        call.fate(Counter::Evicted, 1, replicate);
+        call.sink.observe(Span::Lifetime, t - resident.stored);
+        call.sink.observe(Span::Idle, t - resident.used);
+        if let Some(forgotten) = self.ghost.remember(block, t) {
+            let replicate = self.sample.and_then(|sample| sample.replicate(forgotten.hash));
+            call.fate(Counter::Forgotten, 1, replicate);
+        }
+    }
+
+    #[inline]
+    fn touch_one<S: Sink>(&mut self, block: Block, _: Tier, _: Option<usize>, call: &mut Call<'_, S>) {
+        let Some((_, number)) = self.residency.find(block) else {
+            return call.refuse(Refused::Unknown, 1);
+        };
+        self.accept(call);
+        self.residency.touch(number, call.outcome.t);
+        call.count(Counter::Touched, 1);
+    }
+}

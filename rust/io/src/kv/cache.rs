@@ -1,0 +1,83 @@
+//! One cache of a log: its tracker, what that comes to, and the numbers of its batches.
+
+use tokenpulse_core::bounds;
+use tokenpulse_core::kv::{Refused, Settings, Totals, Tracker};
+
+use super::Loss;
+use super::record::{Record, What};
+
+/// See the [module](self).
+pub struct Cache {
+    /// Topic and rank of who publishes its batches; none: it is told of by event lines.
+    publisher: Option<(String, Option<i64>)>,
+    seq: Option<i64>,
+    tracker: Tracker,
+    totals: Totals,
+}
+
+impl Cache {
+    pub fn new(publisher: Option<(&str, Option<i64>)>, settings: Settings) -> tokenpulse_core::Result<Self> {
+        Ok(Self {
+            publisher: publisher.map(|(topic, rank)| (topic.to_owned(), rank)),
+            seq: None,
+            tracker: Tracker::new(settings)?,
+            totals: Totals::new(bounds::DEFAULT_SCALE)?,
+        })
+    }
+
+    #[inline]
+    pub fn is_of(&self, publisher: Option<(&str, Option<i64>)>) -> bool {
+        match (&self.publisher, publisher) {
+            (None, None) => true,
+            (Some((topic, rank)), Some(other)) => (topic.as_str(), *rank) == other,
+            _ => false,
+        }
+    }
+
+    /// A batch has a number; `tell` is given, with a reason, what that says.
+    pub fn number(&mut self, seq: i64, loss: &mut Loss, mut tell: impl FnMut(&'static str, String)) {
+        match self.seq.replace(seq) {
+            Some(last) if seq <= last => {
+                loss.restarts += 1;
+                tell("restart", format!("expected a batch after number {last}, got {seq}; its events are taken"));
+            }
+            Some(last) if seq.abs_diff(last) > 1 => {
+                let left_out = seq.abs_diff(last) - 1;
+                loss.gaps += 1;
+                loss.batches = loss.batches.saturating_add(left_out);
+                tell("gap", format!("expected batch number {}, got {seq}", last + 1));
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the events of a line; `rejected` is told of what was refused.
+    #[inline]
+    pub fn take(&mut self, record: &Record, mut rejected: impl FnMut(Refused)) {
+        let (t, tracker, totals) = (record.t_ns, &mut self.tracker, &mut self.totals);
+        let before = totals.refused;
+        for event in &record.events {
+            match event {
+                What::Store(range, tier, group) => {
+                    tracker.store(t, &record.hashes[range.clone()], *tier, *group, totals);
+                }
+                What::Evict(range, tier, group) => {
+                    tracker.evict(t, &record.hashes[range.clone()], *tier, *group, totals);
+                }
+                What::Lookup { queried, hit, preempted } => tracker.lookup(t, *queried, *hit, *preempted, totals),
+                What::Clear => tracker.clear(t, totals),
+            }
+        }
+        if totals.refused != before {
+            for (reason, (after, before)) in Refused::ALL.into_iter().zip(totals.refused.into_iter().zip(before)) {
+                if after > before {
+                    rejected(reason);
+                }
+            }
+        }
+    }
+
+    pub fn into_parts(self) -> (Tracker, Totals) {
+        (self.tracker, self.totals)
+    }
+}
