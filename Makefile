@@ -36,6 +36,7 @@ $(STAMPS)/test $(STAMPS)/bench $(STAMPS)/lint: $(STAMPS)/%: $(STAMPS)/build
 demo: $(STAMPS)/build
 	$(BIN)/tokenpulse report tests/fixtures/demo_requests.jsonl --slo ttft=500ms,tpot=30ms
 	$(BIN)/tokenpulse report tests/fixtures/demo_events.jsonl --slo ttft=500ms,tpot=30ms --by tenant --timeline 500ms
+	$(BIN)/tokenpulse kv tests/fixtures/mooncake_conversation.jsonl.gz --blocks 10000 --curve
 
 test: test-rust
 	$(MAKE) --no-print-directory test-python

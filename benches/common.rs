@@ -26,6 +26,7 @@ pub fn criterion() -> Criterion {
 }
 
 /// `SplitMix64` (Steele, Lea, Flood 2014): a fixed stream of numbers for a seed.
+#[derive(Clone)]
 pub struct Random(pub u64);
 
 impl Random {

@@ -2,6 +2,7 @@
 
 from tokenpulse.api import report
 from tokenpulse.engine import DecodeError, FormatError, IdMap, Sketch, SlidingSketch, __version__
+from tokenpulse.kv import KVReport, KVSnapshot, KVTrace, KVTracker, kv_report
 from tokenpulse.meter import Meter, MeterReader, read_dir
 from tokenpulse.model import SLO
 from tokenpulse.reporting import Report
@@ -12,6 +13,10 @@ __all__ = [
     "DecodeError",
     "FormatError",
     "IdMap",
+    "KVReport",
+    "KVSnapshot",
+    "KVTrace",
+    "KVTracker",
     "Meter",
     "MeterReader",
     "Report",
@@ -19,6 +24,7 @@ __all__ = [
     "SlidingSketch",
     "Snapshot",
     "__version__",
+    "kv_report",
     "read_dir",
     "report",
 ]

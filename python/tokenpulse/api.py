@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
 from tokenpulse import engine
-from tokenpulse.grammar import duration_ns, slo_sets
+from tokenpulse.grammar import Path, duration_ns, path_names, slo_sets
 from tokenpulse.model import ITL_RULES, LENGTH_KEYS, MAX_LABEL_KEYS, SLO
 from tokenpulse.reporting import Report
-
-Path = str | os.PathLike[str]
 
 
 def report(
@@ -34,11 +31,7 @@ def report(
     Lines that cannot be read are counted, not raised. Raises OSError for a file that cannot be read, FormatError
     for one of unknown format, and ValueError or TypeError for a setting that does not fit.
     """
-    names = [_name(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
-    if not names:
-        raise ValueError("there must be at least one path to report on")
-    if names.count("-") > 1:
-        raise ValueError("standard input ('-') can be read only once")
+    names = path_names(paths)
     sets = slo_sets(slo)
     reduction: dict[str, Any] = engine.reduce_paths(
         names,
@@ -50,13 +43,6 @@ def report(
         progress,
     )
     return Report.of(reduction, sets, itl)
-
-
-def _name(path: Path) -> str:
-    name = os.fspath(path)
-    if not isinstance(name, str):
-        raise TypeError(f"a path must be str or os.PathLike[str], got {path!r}")
-    return name
 
 
 def _rule(itl: str) -> str:

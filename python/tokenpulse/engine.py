@@ -6,15 +6,20 @@ Settings arrive as the model's types and leave as the plain tuples that the core
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tokenpulse import _core
 from tokenpulse._core import DecodeError, FormatError, IdMap, Sketch, SlidingSketch, __version__, read_blocks
+from tokenpulse._core import KVTrace as CoreKVTrace
+from tokenpulse._core import KVTracker as CoreKVTracker
 from tokenpulse._core import Meter as CoreMeter
 from tokenpulse._core import MeterReader as CoreMeterReader
 from tokenpulse._core import Snapshot as RawSnapshot
 from tokenpulse.model import SLO, TTL_NS, Reduction
 
 __all__ = [
+    "CoreKVTrace",
+    "CoreKVTracker",
     "CoreMeter",
     "CoreMeterReader",
     "DecodeError",
@@ -26,6 +31,7 @@ __all__ = [
     "SlidingSketch",
     "__version__",
     "read_blocks",
+    "read_kv",
     "reduce_bytes",
     "reduce_paths",
     "slo_settings",
@@ -73,3 +79,27 @@ def reduce_bytes(
 ) -> Reduction:
     """The same for logs already in memory, each with the name it is reported under."""
     return _core.reduce_bytes(list(named), _limits(slos), itl_rule, list(by), timeline_ns, ttl_ns)
+
+
+def read_kv(
+    paths: Sequence[str],
+    *,
+    stream: str = "copies",
+    remember: int | None = None,
+    ttl_ns: int | None = None,
+    sample: float | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Read logs of KV-cache events, or a trace of block hashes, in one pass each; `-` is standard input.
+
+    `sample` is the share of blocks that is followed, None for every one. Raises as `reduce_paths` does.
+    """
+    return _core.read_kv(
+        list(paths),
+        stream=stream,
+        remember=remember,
+        ttl_ns=ttl_ns,
+        mode="exact" if sample is None else "sampled",
+        rate=1.0 if sample is None else sample,
+        progress=progress,
+    )

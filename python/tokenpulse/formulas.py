@@ -5,10 +5,17 @@ Each gives None where its denominator is unknown or 0: absent is not 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 UNAVAILABLE = ("error", "timeout", "oom", "reject", "lost")
 """The endings that count against availability."""
+
+Interval = tuple[float | None, float | None]
+"""A low and a high end; both None where there is nothing to divide by."""
+
+CONFIDENCE_95 = 1.96
+"""Standard errors on either side that hold a normal value in 95 of 100 cases."""
 
 
 def _per_second(amount: int, seconds: float | None, name: str) -> float | None:
@@ -149,3 +156,58 @@ def budget_left(bad: int, judged: int, objective: float) -> float | None:
     """
     rate = burn_rate(bad, judged, objective)
     return None if rate is None else 1 - rate
+
+
+def refill_rate(evicted: int, refilled: int, forgotten: int = 0) -> Interval:
+    """The share of evicted blocks that had to be computed again, as the two ends between which it lies: the refilled
+    over the evicted, and with them those that the tracker forgot before it could know.
+
+    Over a whole run neither exceeds 1; in a window both may, since blocks may return that were evicted before it.
+    Raises ValueError for a negative count.
+
+    >>> refill_rate(8, 2, 1), refill_rate(0, 0)
+    ((0.25, 0.375), (None, None))
+    """
+    return ratio(refilled, evicted), ratio(refilled + forgotten, evicted)
+
+
+def jackknife_error(parts: Sequence[int], wholes: Sequence[int], sampled: float) -> float | None:
+    """The standard error of sum(parts) / sum(wholes), each group's part and whole left out in turn.
+
+    `sampled` is the share of all that is in the groups, above 0 and at most 1: of everything there is no error left.
+    None where the ratio, or one without a group, has nothing to divide by. Raises ValueError unless there are as many
+    parts as wholes, two at least.
+
+    >>> jackknife_error([1, 3], [4, 4], sampled=0.75), jackknife_error([1, 3], [4, 4], sampled=1.0)
+    (0.125, 0.0)
+    """
+    groups = len(wholes)
+    if len(parts) != groups or groups < 2:
+        raise ValueError(f"there must be two groups or more, each with a part and a whole, got {len(parts)}, {groups}")
+    if not 0 < sampled <= 1:
+        raise ValueError(f"sampled must be above 0 and at most 1, got {sampled}")
+    part, whole = sum(parts), sum(wholes)
+    if any(whole == left_out for left_out in wholes):
+        return None
+    without = [(part - p) / (whole - w) for p, w in zip(parts, wholes, strict=True)]
+    mean = sum(without) / groups
+    return math.sqrt((groups - 1) / groups * sum((one - mean) ** 2 for one in without) * (1 - sampled))
+
+
+def ratio_interval(
+    low: Sequence[int], high: Sequence[int], wholes: Sequence[int], sampled: float, most: float | None = None
+) -> Interval:
+    """The interval of 95 % around a rate that lies between two ends, each the ratio of its groups' parts to the wholes.
+
+    It reaches from the lower end less its error to the higher end and its error, not below 0 and not above `most`.
+    None at both where `jackknife_error` is; ValueError as there.
+
+    >>> ratio_interval([1, 3], [2, 4], [4, 4], sampled=1.0, most=1.0), ratio_interval([0, 0], [0, 0], [0, 3], 0.5)
+    ((0.5, 0.75), (None, None))
+    """
+    below, above = jackknife_error(low, wholes, sampled), jackknife_error(high, wholes, sampled)
+    if below is None or above is None:
+        return None, None
+    first = max(0.0, sum(low) / sum(wholes) - CONFIDENCE_95 * below)
+    last = sum(high) / sum(wholes) + CONFIDENCE_95 * above
+    return first, last if most is None else min(most, last)

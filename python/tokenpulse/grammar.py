@@ -6,6 +6,7 @@ Everything is exact: `0.1s` is 100,000,000 ns, and what is no whole number of na
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ UNITS_NS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+
+Path = str | os.PathLike[str]
 
 _DURATION = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,18})?)(ns|us|ms|s|m|h)")
 _LIMITS = ("ttft", "tpot", "e2e", "itl")
@@ -61,6 +64,38 @@ def duration_ns(duration: str | float) -> int:
     if not (0 < duration < 1e10 and 1 <= round(duration * 1_000_000_000) < 2**63):
         raise ValueError(f"a duration must be between 1e-9 and 9.2e9 seconds, got {duration!r}")
     return round(duration * 1_000_000_000)
+
+
+def duration_text(ns: int) -> str:
+    """A width as people write it, in the largest unit of which it is a whole number.
+
+    >>> duration_text(15_000_000_000), duration_text(60_000_000_000), duration_text(3 * 86_400_000_000_000)
+    ('15s', '1m', '3d')
+    """
+    units = {**UNITS_NS, "d": 24 * UNITS_NS["h"]}
+    unit = max((size, name) for name, size in units.items() if ns % size == 0)
+    return f"{ns // unit[0]}{unit[1]}"
+
+
+def path_names(paths: Path | Iterable[Path]) -> list[str]:
+    """One path or several as text; `-` is standard input.
+
+    Raises TypeError for what is no path, ValueError for none at all and for standard input given twice.
+
+    >>> path_names("a.jsonl"), path_names(["a.jsonl", "-"])
+    (['a.jsonl'], ['a.jsonl', '-'])
+    """
+    names = []
+    for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
+        name = os.fspath(path)
+        if not isinstance(name, str):
+            raise TypeError(f"a path must be str or os.PathLike[str], got {path!r}")
+        names.append(name)
+    if not names:
+        raise ValueError("there must be at least one path to report on")
+    if names.count("-") > 1:
+        raise ValueError("standard input ('-') can be read only once")
+    return names
 
 
 def parse_slo(text: str) -> SLO:

@@ -9,9 +9,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenpulse import engine
 from tokenpulse.grammar import duration_ns, slo_sets
+from tokenpulse.kv import KVTracker
 from tokenpulse.model import MAX_CLASSES, SLO
 from tokenpulse.snapshot import Snapshot
 
@@ -36,6 +38,7 @@ class Meter(engine.CoreMeter):
         ttl: str | float = "1h",
         path: str | os.PathLike[str] | None = None,
         shards: int = 1,
+        kv: KVTracker | None = None,
     ) -> Meter:
         widths = [windows] if isinstance(windows, (str, int, float)) else windows
         return super().__new__(
@@ -50,7 +53,13 @@ class Meter(engine.CoreMeter):
             ttl_ns=duration_ns(ttl),
             path=path,
             shards=shards,
+            kv=kv,
         )
+
+    if TYPE_CHECKING:
+
+        @property
+        def kv(self) -> KVTracker | None: ...
 
     def snapshot(self, t: int | None = None) -> Snapshot:
         """What the meter holds: at `t`, or at its newest time. Reading changes nothing."""

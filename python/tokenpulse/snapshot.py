@@ -11,7 +11,8 @@ from functools import reduce
 from typing import Any, Protocol, TypeVar
 
 from tokenpulse import engine, formulas
-from tokenpulse.grammar import UNITS_NS, duration_ns
+from tokenpulse.grammar import UNITS_NS, duration_ns, duration_text
+from tokenpulse.kv.snapshot import KVSnapshot
 from tokenpulse.model import SLO
 from tokenpulse.reporting.report import span_seconds
 from tokenpulse.view import ALL, View
@@ -48,19 +49,9 @@ class Raw(Protocol):
     def block(self, scope: int, classes: int | Sequence[int]) -> dict[str, Any]: ...
     def open(self, classes: int | Sequence[int]) -> dict[str, Any]: ...
     def quantiles(self, qs: Sequence[float], /) -> Any: ...
+    def kv(self) -> dict[str, Any] | None: ...
     def merge(self: _Self, other: _Self, /) -> _Self: ...
     def to_bytes(self) -> bytes: ...
-
-
-def duration_text(ns: int) -> str:
-    """A width as people write it, in the largest unit of which it is a whole number.
-
-    >>> duration_text(15_000_000_000), duration_text(60_000_000_000), duration_text(3 * 86_400_000_000_000)
-    ('15s', '1m', '3d')
-    """
-    units = {**UNITS_NS, "d": 24 * UNITS_NS["h"]}
-    unit = max((size, name) for name, size in units.items() if ns % size == 0)
-    return f"{ns // unit[0]}{unit[1]}"
 
 
 class Snapshot:
@@ -156,6 +147,12 @@ class Snapshot:
         of 1, 5, 15 and 60 seconds.
         """
         return open_figures(self._raw.open(ALL))
+
+    @property
+    def kv(self) -> KVSnapshot | None:
+        """What the meter's KV tracker held; None for a meter without one."""
+        reading = self._raw.kv()
+        return None if reading is None else KVSnapshot(self._raw, reading)
 
     @property
     def rejected(self) -> dict[str, int]:
@@ -267,6 +264,7 @@ class Snapshot:
             ],
             "all": self._class_reading(ALL),
             **{name: head[name] for name in ("gauges", "added", "batch_sizes", "burn")},
+            "kv": None if self.kv is None else self.kv.reading(),
         }
 
     def _class_reading(self, position: int) -> dict[str, Any]:
@@ -279,7 +277,7 @@ class Snapshot:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as one object that JSON can hold: finite numbers or None; times in seconds."""
-        availability = self.burn_availability
+        availability, kv = self.burn_availability, self.kv
         by_class = {name: view.classes for name, view in self._windows.items()}
         return {
             "schema": SCHEMA,
@@ -314,6 +312,7 @@ class Snapshot:
             else {"slos": self.budget_left, "availability": self.budget_left_availability},
             "cold_start": self.cold_start,
             "ready_after": self.ready_after,
+            "kv": None if kv is None else kv.to_dict(),
         }
 
     def to_bytes(self) -> bytes:

@@ -8,12 +8,10 @@ import click
 
 import tokenpulse
 from tokenpulse.cli import OK, UNUSABLE
+from tokenpulse.cli.notices import warn
 from tokenpulse.cli.progress import progress_bar
 from tokenpulse.grammar import parse_duration, slo_sets
 from tokenpulse.model import ITL_RULES
-from tokenpulse.reporting import Report
-
-MAX_NOTICES = 10
 
 
 @click.command()
@@ -82,20 +80,5 @@ def report(
 
         write(made, sys.stdout)
     sys.stdout.flush()
-    _warn(made)
+    warn(made.unusable, made.notices)
     context.exit(UNUSABLE if strict and made.unusable else OK)
-
-
-def _warn(made: Report) -> None:
-    """Name on standard error the first lines and events that could not be used."""
-    if not made.unusable:
-        return
-    from tokenpulse.reporting.text import printable
-
-    shown = made.notices[:MAX_NOTICES]
-    print(f"tokenpulse: warning: {made.unusable:,} lines or events could not be used", file=sys.stderr)
-    for one in shown:
-        place = f"{printable(one['path'])}:{one['line']}"
-        print(f"  {place}: {one['reason']}: {printable(one['message'])}", file=sys.stderr)
-    if made.unusable > len(shown):
-        print(f"  ... and {made.unusable - len(shown):,} more", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tokenpulse import __version__
+from tokenpulse.cli.kv import kv
 from tokenpulse.cli.report import report
 
 
@@ -18,3 +19,4 @@ def root(context: click.Context) -> None:
 
 
 root.add_command(report)
+root.add_command(kv)

@@ -10,13 +10,26 @@ The Rust core must agree with it, bit for bit; where the two differ, one has a b
 - `tally`, `accounts`: what is added up
 - `log`: bytes to records
 - `report`: logs to a `Reduction`
-- `meter`, `scopes`, `gauges`: live metering, events to a reading
+- `meter`, `clock`, `scopes`, `gauges`: live metering, events to a reading
+- `kv`, `kv_cache`: blocks of a KV cache, evicted and refilled; caches of other sizes and policies
 """
 
+from tokenpulse.reference.kv import KVTracker
 from tokenpulse.reference.log import FormatError
 from tokenpulse.reference.meter import Meter
 from tokenpulse.reference.report import reduce, reduce_lines
 from tokenpulse.reference.sketch import DecodeError, Sketch
 from tokenpulse.reference.window import Horizon, Ring, Timeline
 
-__all__ = ["DecodeError", "FormatError", "Horizon", "Meter", "Ring", "Sketch", "Timeline", "reduce", "reduce_lines"]
+__all__ = [
+    "DecodeError",
+    "FormatError",
+    "Horizon",
+    "KVTracker",
+    "Meter",
+    "Ring",
+    "Sketch",
+    "Timeline",
+    "reduce",
+    "reduce_lines",
+]

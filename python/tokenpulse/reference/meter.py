@@ -16,20 +16,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenpulse.model import ITL_RULES, LENGTH_KEYS, MAX_LABEL_KEYS, METRICS, SLO, STATUSES, TTL_NS
+from tokenpulse.model import DAY_NS, ITL_RULES, LENGTH_KEYS, MAX_LABEL_KEYS, METRICS, SLO, STATUSES, TTL_NS
 from tokenpulse.reference.buckets import RANGE, check_scale, whole_ns
+from tokenpulse.reference.clock import HOUR_NS, MINUTE_NS, SECOND_NS, WINDOWS_NS, Clock, check_time, least
 from tokenpulse.reference.gauges import GAUGES, Area, Held, split
+from tokenpulse.reference.kv import KVTracker
 from tokenpulse.reference.request import Ended, Event, Observation, Request, finish, once, step
 from tokenpulse.reference.request import arrive as arrived
 from tokenpulse.reference.scopes import EVENTS, MAX_BATCH, Burn, ClassTally, Panes, Scope
 from tokenpulse.reference.slo import judge
 from tokenpulse.reference.strata import OTHER, Interner, length_bin
-from tokenpulse.reference.window import PANES, Horizon, check_windows
+from tokenpulse.reference.window import PANES
 
-SECOND_NS = 1_000_000_000
-MINUTE_NS, HOUR_NS, DAY_NS = 60 * SECOND_NS, 3600 * SECOND_NS, 86_400 * SECOND_NS
-
-WINDOWS_NS = (15 * SECOND_NS, MINUTE_NS, 5 * MINUTE_NS, HOUR_NS)
 BURN_NS = (5 * MINUTE_NS, 30 * MINUTE_NS, HOUR_NS, 6 * HOUR_NS, 3 * DAY_NS, 30 * DAY_NS)
 SWEEP_NS = MINUTE_NS
 """How often silent requests are looked for when there is no window."""
@@ -80,8 +78,9 @@ class Meter:
         max_requests: int = 65_536,
         max_classes: int = 256,
         ttl_ns: int = TTL_NS,
+        kv: KVTracker | None = None,
     ) -> None:
-        check_windows(windows_ns)
+        self._clock = Clock(windows_ns)
         if itl not in ITL_RULES:
             raise ValueError(f"itl must be one of {', '.join(ITL_RULES)}, got {itl!r}")
         if max_requests < 1:
@@ -101,11 +100,16 @@ class Meter:
         self._over = 0
         self.classify()  # the class without labels is there from the start
         self._total = self._scope()
-        self._windows = [Panes(width_ns, self._scope) for width_ns in windows_ns]
-        self._burn = [Panes(width_ns, lambda: Burn(len(self.slos))) for width_ns in BURN_NS] if burn else None
+        self._windows = self._clock.windows(self._scope)
+        self._burn = (
+            [self._clock.ring(width_ns, lambda: Burn(len(self.slos))) for width_ns in BURN_NS] if burn else None
+        )
+        self._clock.follow(self._moved)
+        self.kv = kv
+        if kv is not None:
+            kv.bind(self._clock, self.scale)
         self._sweep_ns = windows_ns[-1] // PANES if windows_ns else SWEEP_NS
         self._swept: int | None = None
-        self._horizon = Horizon()
         self._flights: dict[int, Flight] = {}
         self._arrivals = 0
         self._held: dict[str, Held] = {}
@@ -113,7 +117,6 @@ class Meter:
         self._rejected: Counter[str] = Counter()
         self._refused_values: Counter[str] = Counter()
         self._clamped = 0
-        self._first_event_ns: int | None = None
         self._first_arrival_ns: int | None = None
         self._first_emission_ns: int | None = None
         self._last_emission_ns: int | None = None
@@ -155,36 +158,18 @@ class Meter:
 
     def _admits(self, t_ns: int, events: int = 1) -> bool:
         """Whether a call at this time is looked at further. If not, its events are refused as `future`."""
-        if not 0 <= operator.index(t_ns) < RANGE:
-            raise ValueError(f"t must be between 0 and 2^63 - 1, got {t_ns}")
-        before_ns = self._horizon.newest_ns
-        admitted = self._horizon.admits(t_ns)
-        self._moved_from(before_ns)
+        admitted = self._clock.admits(check_time(t_ns))
         if not admitted:
             self._rejected["future"] += events
         return admitted
 
-    def _accept(self, t_ns: int) -> None:
-        """A call at this time has something that counts: the newest time moves before any of it is taken."""
-        before_ns = self._horizon.newest_ns
-        self._horizon.accept(t_ns)
-        self._moved_from(before_ns)
-
-    def _moved_from(self, before_ns: int | None) -> None:
-        """The newest time may have moved: the windows follow, and a new pane of the longest one brings a sweep."""
-        newest_ns = self._horizon.newest_ns
-        if newest_ns is None or newest_ns == before_ns:
-            return
-        for ring in self._rings():
-            ring.move(newest_ns)
+    def _moved(self, newest_ns: int, before_ns: int | None) -> None:
+        """A new pane of the longest window brings a sweep."""
         pane = newest_ns // self._sweep_ns
         if before_ns is not None and pane > before_ns // self._sweep_ns:
             self._swept = pane
             for handle in self._silent(newest_ns):
                 self._lose(handle, newest_ns)
-
-    def _rings(self) -> list[Panes[Any]]:
-        return [*self._windows, *(self._burn or ())]
 
     def _scopes(self, t_ns: int) -> list[Scope]:
         """Where something at a time is counted: the total, and the panes that are still there."""
@@ -192,11 +177,8 @@ class Meter:
         return [self._total, *(pane for pane in panes if pane is not None)]
 
     def _event(self, t_ns: int, times: int = 1) -> list[Scope]:
-        """The scopes of an accepted event, which is late where its pane is gone."""
-        self._first_event_ns = least(self._first_event_ns, t_ns)
-        for window in self._windows:
-            if window.pane(t_ns) is None:
-                window.late += times
+        """The scopes of an accepted event."""
+        self._clock.event(t_ns, times)
         return self._scopes(t_ns)
 
     # Requests
@@ -212,7 +194,7 @@ class Meter:
         if not self._has_room(t):
             self._rejected["full"] += 1
             return -1
-        self._accept(t)
+        self._clock.accept(t)
         handle, self._arrivals = self._arrivals, self._arrivals + 1
         self._flights[handle] = Flight(cls, arrived(t))
         self._first_arrival_ns = least(self._first_arrival_ns, t)
@@ -228,7 +210,7 @@ class Meter:
         if len(self._flights) >= self.max_requests and (self._swept is None or pane > self._swept):
             silent = self._silent(t_ns)
             if silent:
-                self._accept(t_ns)  # may sweep them all by itself
+                self._clock.accept(t_ns)  # may sweep them all by itself
                 for handle in silent:
                     self._lose(handle, t_ns)
             self._swept = pane
@@ -283,7 +265,7 @@ class Meter:
         pairs = list(zip(handles, events, strict=True))
         # A refused event changes nothing, so the first that counts is judged by how things stand now.
         if any(self._counts(handle, event) for handle, event in pairs):
-            self._accept(t_ns)
+            self._clock.accept(t_ns)
         return sum(self._apply(handle, event) for handle, event in pairs)
 
     def _counts(self, handle: int, event: Event | None) -> bool:
@@ -372,8 +354,8 @@ class Meter:
         if not recordable:
             return
         if t is not None:
-            self._accept(t)
-        at_ns = self._horizon.newest_ns if t is None else t
+            self._clock.accept(t)
+        at_ns = self._clock.newest_ns if t is None else t
         for scope in [self._total] if at_ns is None else self._event(at_ns, len(recordable)):
             for ns in recordable:
                 scope.tally(cls).block.observe(once(metric, ns))
@@ -398,9 +380,9 @@ class Meter:
         if self._gauged_ns is not None and t < self._gauged_ns:
             self._rejected["negative"] += 1
             return
-        self._accept(t)
+        self._clock.accept(t)
         self._gauged_ns = t
-        self._first_event_ns = least(self._first_event_ns, t)
+        self._clock.first_event_ns = least(self._clock.first_event_ns, t)
         for name, value in values.items():
             if name in self._held:
                 self._integrate(name, self._held[name], t)
@@ -428,7 +410,7 @@ class Meter:
         if not all(value >= 0 and math.isfinite(value) and round(value) < RANGE for value in increments.values()):
             self._rejected["invalid"] += 1
             return
-        self._accept(t)
+        self._clock.accept(t)
         for scope in self._event(t):
             scope.sums.update({name: round(value) for name, value in increments.items()})
             scope.times.update(increments.keys())
@@ -443,7 +425,7 @@ class Meter:
         if not 0 <= n <= MAX_COUNT:
             self._rejected["invalid"] += 1
             return
-        self._accept(t)
+        self._clock.accept(t)
         scopes = self._event(t)
         for scope in scopes if n else ():  # nothing counted lists no class
             tally = scope.tally(cls)
@@ -463,7 +445,7 @@ class Meter:
         if self._ready_ns is not None:
             self._rejected["duplicate"] += 1
             return
-        self._accept(t)
+        self._clock.accept(t)
         self._ready_ns = t
         self._event(t)
 
@@ -471,14 +453,12 @@ class Meter:
 
     def snapshot(self, t: int | None = None) -> dict[str, Any]:
         """Everything, as it stands at a time; by default at the newest."""
-        if t is not None and not 0 <= operator.index(t) < RANGE:
-            raise ValueError(f"t must be between 0 and 2^63 - 1, got {t}")
-        now_ns = self._horizon.newest_ns if t is None else t
+        now_ns = self._clock.newest_ns if t is None else check_time(t)
         windows = [window.read(now_ns) for window in self._windows]
         return {
             "t_ns": now_ns,
-            "newest_ns": self._horizon.newest_ns,
-            "first_event_ns": self._first_event_ns,
+            "newest_ns": self._clock.newest_ns,
+            "first_event_ns": self._clock.first_event_ns,
             "first_arrival_ns": self._first_arrival_ns,
             "first_emission_ns": self._first_emission_ns,
             "last_emission_ns": self._last_emission_ns,
@@ -489,14 +469,7 @@ class Meter:
             "refused_values": dict(self._refused_values),
             "clamped": self._clamped,
             "over": self._over,
-            "windows": [
-                {
-                    "width_ns": window.width_ns,
-                    "true_width_ns": window.true_width_ns(now_ns, self._first_event_ns),
-                    "late": window.late,
-                }
-                for window in self._windows
-            ],
+            "windows": self._clock.reading(self._windows, now_ns),
             "classes": [self._class_reading(cls, windows, now_ns) for cls in sorted(self._total.classes)],
             "all": {
                 "open": self._open(self._flights.values(), now_ns),
@@ -519,6 +492,7 @@ class Meter:
                 "windows": [dict(window.batch_sizes) for window in windows],
             },
             "burn": self._burn_reading(now_ns),
+            "kv": None if self.kv is None else self.kv.snapshot(t),
         }
 
     def _class_reading(self, cls: int, windows: Sequence[Scope], now_ns: int | None) -> dict[str, Any]:
@@ -579,7 +553,7 @@ class Meter:
         return [
             {
                 "width_ns": ring.width_ns,
-                "true_width_ns": ring.true_width_ns(now_ns, self._first_event_ns),
+                "true_width_ns": ring.true_width_ns(now_ns, self._clock.first_event_ns),
                 **ring.read(now_ns).as_dict(),
             }
             for ring in self._burn
@@ -589,7 +563,3 @@ class Meter:
 def as_list(handles: Handles) -> list[int]:
     """One handle, or several, as several."""
     return [operator.index(each) for each in handles] if isinstance(handles, Iterable) else [operator.index(handles)]
-
-
-def least(known_ns: int | None, t_ns: int) -> int:
-    return t_ns if known_ns is None else min(known_ns, t_ns)

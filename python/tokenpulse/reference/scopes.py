@@ -120,9 +120,9 @@ class Burn:
 
 
 class Panes(Generic[Content]):
-    """A sliding window whose place the meter decides: it stands where the newest time stands.
+    """A sliding window whose place a clock decides: it stands where the newest time stands.
 
-    The panes from `pane(newest) - 60` on are kept. An event older than that is late; the meter counts it.
+    The panes from `pane(newest) - 60` on are kept. An event older than that is late; the clock counts it.
 
     >>> panes = Panes(60, lambda: Burn(0))
     >>> panes.move(100)
@@ -133,7 +133,6 @@ class Panes(Generic[Content]):
     def __init__(self, width_ns: int, new: Callable[[], Content]) -> None:
         self.width_ns = width_ns
         self.pane_ns = width_ns // PANES
-        self.late = 0
         self.oldest = 0
         self._new = new
         self._panes: dict[int, Content] = {}
@@ -162,11 +161,14 @@ class Panes(Generic[Content]):
     def read(self, now_ns: int | None) -> Content:
         """What the window holds at a time, merged: a pure reading. Before any time, nothing."""
         content = self._new()
-        if now_ns is not None:
-            for index in self.covered(now_ns):
-                if index in self._panes:
-                    content.merge(self._panes[index])
+        for _, pane in self.panes(now_ns):
+            content.merge(pane)
         return content
+
+    def panes(self, now_ns: int | None) -> list[tuple[int, Content]]:
+        """The start and the content of each pane that it has at a time, ascending."""
+        covered = () if now_ns is None else self.covered(now_ns)
+        return [(index * self.pane_ns, self._panes[index]) for index in covered if index in self._panes]
 
     def true_width_ns(self, now_ns: int | None, first_ns: int | None) -> int:
         """How much time the window covers at a time, when the first event came at `first_ns`.

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any, Protocol
 
-from tokenpulse.reporting.report import Report
+
+class Reported(Protocol):
+    """What has figures that JSON can hold."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
-def dumps(report: Report) -> str:
-    """The object of `Report.to_dict` as text that any JSON reader takes."""
+def dumps(report: Reported) -> str:
+    """The object of `to_dict` as text that any JSON reader takes."""
     return json.dumps(report.to_dict(), allow_nan=False)

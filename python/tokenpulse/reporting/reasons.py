@@ -37,3 +37,22 @@ MISSING = {
     "itl": "token times not in the log",
 }
 """Why a metric of a request has no value."""
+
+KV_SKIPPED = SKIPPED | {
+    "unknown_kind": "no KV cache event, no block hashes, no known event",
+    "bad_value": "a number outside its range",
+}
+"""Why a line was skipped where KV caches are read of."""
+
+KV_REJECTED = {
+    "full": "no room: max_blocks resident, or 8,191 copies",
+    "future": "time more than a day ahead of the newest one",
+    "invalid": "group over 4,095, or more tokens hit than queried",
+    "negative": "time below 0",
+    "tier": "tier other than gpu, cpu, disk, remote",
+    "unknown": "evicted, but not known to be there",
+}
+"""Why a KV cache's event was refused."""
+
+KV_CLAMPED = "time before the block's last use or eviction"
+KV_LOST = "missing in the sequence: what they told is not counted"

@@ -7,41 +7,22 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import IO, Any
 
-from rich import box
-from rich.console import Console, RenderableType
-from rich.measure import Measurement
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from tokenpulse.reporting import reasons
+from tokenpulse.reporting.layout import ENOUGH, HEADS, MARK, MAX_ROWS, figures_table, heading, note, percentile, show
 from tokenpulse.reporting.report import Report
 from tokenpulse.reporting.text import count, ms, number, percent, printable
-
-MAX_ROWS = 40
-"""Groups and bins shown at most; `--json` has them all."""
-
-ENOUGH = {"p50": 2, "p90": 10, "p95": 20, "p99": 100, "p999": 1000}
-"""The values a percentile needs for at least one of them to lie above it."""
 
 BAR = 12
 """Length of the longest bar of a timeline."""
 
-MARK = "*"
 LABELS = {"preemption_stall": "stall"}
-HEADS = {"p50": "P50", "p90": "P90", "p95": "P95", "p99": "P99", "p999": "P99.9"}
 
 
 def write(report: Report, stream: IO[str]) -> None:
     """Print the report to a stream; a terminal gets bold headings, everything else plain text."""
-    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
-    printed = list(parts(report))
-    # A table too wide for the stream is printed as wide as it is: a figure without its row's name says nothing.
-    roomy = console.options.update(width=1000)
-    tables = [Measurement.get(console, roomy, part).minimum for part in printed if isinstance(part, Table)]
-    console.width = max(console.width, *tables, 1)
-    for part in printed:
-        console.print(part)
+    show(parts(report), stream)
 
 
 def parts(report: Report) -> Iterator[RenderableType]:
@@ -61,8 +42,8 @@ def parts(report: Report) -> Iterator[RenderableType]:
 
 
 def _inputs(report: Report) -> Iterator[RenderableType]:
-    yield _heading("Inputs")
-    table = _table("input", "format", "lines", "requests", left=2)
+    yield heading("Inputs")
+    table = figures_table("input", "format", "lines", "requests", left=2)
     for one in report.inputs[:MAX_ROWS]:
         table.add_row(
             printable(one["path"]),
@@ -72,18 +53,18 @@ def _inputs(report: Report) -> Iterator[RenderableType]:
         )
     yield table
     if len(report.inputs) > MAX_ROWS:
-        yield _note(f"... and {count(len(report.inputs) - MAX_ROWS)} more inputs: --json has them all.")
+        yield note(f"... and {count(len(report.inputs) - MAX_ROWS)} more inputs: --json has them all.")
 
 
 def _requests(report: Report) -> Iterator[RenderableType]:
-    yield _heading("Requests")
+    yield heading("Requests")
     requests = report.requests
     by_status = requests["by_status"]
     ended_as = {
         "succeeded": ("stop", "length"),
         "failed": ("error", "timeout", "oom"),
     }
-    table = _table("", "", "requests", "", left=2, head=False)
+    table = figures_table("", "", "requests", "", left=2, head=False)
     for position, name in enumerate(("succeeded", "failed", "aborted", "rejected", "lost", "in_flight")):
         detail = ", ".join(f"{s} {count(by_status[s])}" for s in ended_as.get(name, ()) if s in by_status)
         table.add_row("+" if position else " ", name.replace("_", " "), count(requests[name]), detail)
@@ -93,8 +74,8 @@ def _requests(report: Report) -> Iterator[RenderableType]:
 
 
 def _latency(report: Report) -> Iterator[RenderableType]:
-    yield _heading("Latency, ms")
-    table = _table("", "count", "mean", *HEADS.values(), "max")
+    yield heading("Latency, ms")
+    table = figures_table("", "count", "mean", *HEADS.values(), "max")
     marked: dict[str, int] = {}
     empty = []
     for metric, figures in report.latency.items():
@@ -106,43 +87,43 @@ def _latency(report: Report) -> Iterator[RenderableType]:
             label,
             count(figures["count"]),
             ms(figures["mean"]),
-            *(_percentile(figures, name, marked) for name in HEADS),
+            *(percentile(figures, name, marked) for name in HEADS),
             ms(figures["max"]),
         )
     if table.row_count:
         yield table
-    yield _note(
+    yield note(
         f"ITL rule: {report.rules['itl']}. Percentiles: nearest rank, "
         f"within {math.ceil(1e4 * report.rules['relative_error']) / 100} % of the exact value above 1 us."
     )
     if marked:
         needs = "; ".join(f"{HEADS[name]} needs {count(ENOUGH[name])}" for name in HEADS if name in marked)
-        yield _note(f"{MARK} too few values for this percentile ({needs}): it is near the maximum.")
+        yield note(f"{MARK} too few values for this percentile ({needs}): it is near the maximum.")
     if empty:
-        yield _note(f"No values: {', '.join(empty)}.")
+        yield note(f"No values: {', '.join(empty)}.")
 
 
 def _slowest(report: Report) -> Iterator[RenderableType]:
     """The requests to look at first; those of the metrics that a user feels."""
-    table = _table("", "", left=2, head=False)
+    table = figures_table("", "", left=2, head=False)
     for metric in ("ttft", "tpot", "e2e", "itl"):
         if report.slowest[metric]:
             worst = (f"{printable(one['id'])} {ms(one['value'])}" for one in report.slowest[metric])
             table.add_row(metric, ", ".join(worst))
     if table.row_count:
-        yield _heading("Slowest requests, ms")
+        yield heading("Slowest requests, ms")
         yield table
 
 
 def _throughput(report: Report) -> Iterator[RenderableType]:
-    yield _heading("Throughput and availability")
+    yield heading("Throughput and availability")
     span = (
         "; no time from first arrival to last token"
         if report.span_seconds is None
         else f" in {number(report.span_seconds)} s"
     )
     requests = report.requests
-    table = _table("", "", "", left=1, head=False)
+    table = figures_table("", "", "", left=1, head=False)
     table.columns[2].justify = "left"
     output, prompt = count(report.tokens["output"]), count(report.tokens["prompt"])
     table.add_row("output tokens/s", number(report.rates["output_tokens_per_second"]), f"{output} tokens{span}")
@@ -164,8 +145,8 @@ def _throughput(report: Report) -> Iterator[RenderableType]:
 
 
 def _goodput(report: Report) -> Iterator[RenderableType]:
-    yield _heading("Goodput")
-    table = _table("slo", "good", "judged", "attained", "objective", "good req/s", "good tok/s")
+    yield heading("Goodput")
+    table = figures_table("slo", "good", "judged", "attained", "objective", "good req/s", "good tok/s")
     for one in report.goodput:
         table.add_row(
             printable(one["name"]),
@@ -178,14 +159,14 @@ def _goodput(report: Report) -> Iterator[RenderableType]:
         )
     yield table
     for one in report.goodput:
-        yield _note(f"{printable(one['name'])}: {limits(one['slo'])}")
-    misses = _table("slo", "missed", "requests", "of judged", left=2)
+        yield note(f"{printable(one['name'])}: {limits(one['slo'])}")
+    misses = figures_table("slo", "missed", "requests", "of judged", left=2)
     for one in report.goodput:
         for reason, times in one["missed"].items():
             misses.add_row(printable(one["name"]), reason, count(times), percent(times / one["judged"]))
-    yield misses if misses.row_count else _note("No request that was judged missed a limit.")
-    yield _heading("Fluidity: the share of tokens that came by their deadline, per request")
-    table = _table("slo", "n", "pooled", "mean", "min", "P1", "P5", "P10", "P50", "P90")
+    yield misses if misses.row_count else note("No request that was judged missed a limit.")
+    yield heading("Fluidity: the share of tokens that came by their deadline, per request")
+    table = figures_table("slo", "n", "pooled", "mean", "min", "P1", "P5", "P10", "P50", "P90")
     for name, one in report.fluidity.items():
         shares = (one[key] for key in ("index", "mean", "min", "p1", "p5", "p10", "p50", "p90"))
         table.add_row(printable(name), count(one["count"]), *("-" if s is None else f"{s:.4f}" for s in shares))
@@ -209,7 +190,7 @@ def limits(slo: Mapping[str, Any]) -> str:
 
 
 def _unusable(report: Report) -> Iterator[RenderableType]:
-    table = _table("", "reason", "count", "what it means", left=2)
+    table = figures_table("", "reason", "count", "what it means", left=2)
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
     table.columns[3].justify, table.columns[3].no_wrap = "left", False
     skipped: dict[str, int] = {}
@@ -225,15 +206,15 @@ def _unusable(report: Report) -> Iterator[RenderableType]:
     for metric, times in report.missing.items():
         table.add_row("not measured", metric, count(times), reasons.MISSING.get(metric, ""))
     if table.row_count:
-        yield _heading("Not counted, and why")
+        yield heading("Not counted, and why")
         yield table
 
 
 def _by(report: Report) -> Iterator[RenderableType]:
-    yield _heading("By " + ", ".join(printable(name) for name in _keys(report)) + " (latency in ms)")
+    yield heading("By " + ", ".join(printable(name) for name in _keys(report)) + " (latency in ms)")
     judged = bool(report.goodput)
     heads = ["requests", "tokens/s", "TTFT\nP50", "TTFT\nP99", "TPOT\nP50", "TPOT\nP99", "ITL\nP99"]
-    table = _table("group", *heads, *(["attained"] if judged else []))
+    table = figures_table("group", *heads, *(["attained"] if judged else []))
     marked: dict[str, int] = {}
     for one in report.by[:MAX_ROWS]:
         values = (f"{printable(v)}" if v is not None else "(none)" for v in one["key"].values())
@@ -242,7 +223,7 @@ def _by(report: Report) -> Iterator[RenderableType]:
             count(one["requests"]["attempted"]),
             number(one["rates"]["output_tokens_per_second"]),
             *(
-                _percentile(one["latency"][metric], name, marked)
+                percentile(one["latency"][metric], name, marked)
                 for metric, name in (
                     ("ttft", "p50"),
                     ("ttft", "p99"),
@@ -256,22 +237,22 @@ def _by(report: Report) -> Iterator[RenderableType]:
     yield table
     yield from _below(report, marked, len(report.by) - MAX_ROWS, "groups")
     if "output_length" in _keys(report) and any(one["format"] != "tokenpulse-requests" for one in report.inputs):
-        yield _note("Event lines tell the output length only at a request's end: its TTFT and ITL are in no group.")
+        yield note("Event lines tell the output length only at a request's end: its TTFT and ITL are in no group.")
     if report.by_over:
-        yield _note(f"{count(report.by_over)} combinations past the first 256 are in (all others).")
+        yield note(f"{count(report.by_over)} combinations past the first 256 are in (all others).")
 
 
 def _timeline(report: Report) -> Iterator[RenderableType]:
     width = report.timeline[0]["width_seconds"]
-    yield _heading(f"Timeline, bins of {number(width)} s (latency in ms)")
+    yield heading(f"Timeline, bins of {number(width)} s (latency in ms)")
     if width != report.timeline_asked_seconds:
-        yield _note(
+        yield note(
             f"Bins of {number(report.timeline_asked_seconds)} s were asked for; they were widened to keep "
             "within 10,000."
         )
     judged = bool(report.goodput)
     heads = ["arrived", "in flight", "tokens/s", "TTFT\nP99", "ITL\nP99"]
-    table = _table("start s", *heads, *(["attained"] if judged else []), "", left=0)
+    table = figures_table("start s", *heads, *(["attained"] if judged else []), "", left=0)
     table.columns[-1].justify = "left"
     marked: dict[str, int] = {}
     shown = report.timeline[:MAX_ROWS]
@@ -285,64 +266,23 @@ def _timeline(report: Report) -> Iterator[RenderableType]:
             count(one["requests"]["attempted"]),
             count(one["requests"]["in_flight"]),
             number(rate),
-            *(_percentile(one["latency"][metric], "p99", marked) for metric in ("ttft", "itl")),
+            *(percentile(one["latency"][metric], "p99", marked) for metric in ("ttft", "itl")),
             *([percent(one["goodput"][0]["attainment"])] if judged else []),
             "#" * round(BAR * rate / most) if most else "",
         )
     yield table
-    yield _note(f"Start counts from the first bin, {first:.9g} s on the log's clock; empty bins are left out.")
+    yield note(f"Start counts from the first bin, {first:.9g} s on the log's clock; empty bins are left out.")
     yield from _below(report, marked, len(report.timeline) - MAX_ROWS, "bins")
 
 
 def _below(report: Report, marked: dict[str, int], more: int, what: str) -> Iterator[RenderableType]:
     if marked:
-        yield _note(f"{MARK} too few values for this percentile: it is near the maximum.")
+        yield note(f"{MARK} too few values for this percentile: it is near the maximum.")
     if report.goodput:
-        yield _note(f"Attained: for the SLO set {printable(report.goodput[0]['name'])}.")
+        yield note(f"Attained: for the SLO set {printable(report.goodput[0]['name'])}.")
     if more > 0:
-        yield _note(f"... and {count(more)} more {what}: --json has them all.")
+        yield note(f"... and {count(more)} more {what}: --json has them all.")
 
 
 def _keys(report: Report) -> list[str]:
     return next((list(one["key"]) for one in report.by if one["key"]), [])
-
-
-def _percentile(figures: Mapping[str, Any] | None, name: str, marked: dict[str, int]) -> Text:
-    """A percentile in ms, marked and dimmed where its sample is too small to have one."""
-    if figures is None:
-        return Text("- ")
-    if figures["count"] >= ENOUGH[name]:
-        return Text(ms(figures[name]) + " ")
-    marked[name] = marked.get(name, 0) + 1
-    return Text(ms(figures[name]) + MARK, style="dim")
-
-
-def _heading(text: str) -> Text:
-    return Text("\n" + text, style="bold")
-
-
-def _note(text: str) -> RenderableType:
-    return Padding(Text(text), (0, 0, 0, 2))
-
-
-def _table(*heads: str, left: int = 1, head: bool = True) -> Table:
-    """Columns of figures to the right of `left` columns of text."""
-    table = Table(
-        box=box.SIMPLE_HEAD if head else None,
-        show_header=head,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for position, name in enumerate(heads):
-        figures = position >= left
-        marked = figures and name.split("\n")[-1] in HEADS.values()
-        table.add_column(
-            Text(name + " " * marked),
-            justify="right" if figures else "left",
-            overflow="fold",
-            vertical="bottom" if any("\n" in one for one in heads) else "top",
-            no_wrap=figures,
-            min_width=None if figures else 8,
-        )
-    return table

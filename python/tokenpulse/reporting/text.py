@@ -40,6 +40,27 @@ def ms(seconds: float) -> str:
     return number(seconds * 1e3)
 
 
+UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def unit(seconds: float) -> str:
+    """The unit in which people would say a time: one in which it is a small number above 1.
+
+    >>> unit(0.25), unit(119), unit(600), unit(86_400)
+    ('ms', 's', 'min', 'h')
+    """
+    return "ms" if seconds < 1 else "s" if seconds < 120 else "min" if seconds < 7200 else "h"
+
+
+def in_unit(seconds: float, name: str) -> str:
+    """A time as a figure in a unit.
+
+    >>> in_unit(90, "min"), in_unit(0.0228, "ms")
+    ('1.50', '22.8')
+    """
+    return number(seconds / UNITS[name])
+
+
 def percent(share: float | None) -> str:
     """A share in percent; never rounded up to 100 nor down to 0.
 

@@ -271,8 +271,20 @@ impl<'a> Cursor<'a> {
             b't' => self.word(b"true"),
             b'f' => self.word(b"false"),
             b'n' => self.word(b"null"),
+            b'1'..=b'9' if self.skip_digits() => Ok(()),
             _ => self.number().map(|_| ()),
         }
+    }
+
+    /// Passes over a number of digits alone; anything else is left as it was.
+    #[inline]
+    fn skip_digits(&mut self) -> bool {
+        let end = self.at + digits_of(&self.text[self.at..]);
+        let plain = !matches!(self.text.get(end), Some(b'.' | b'e' | b'E'));
+        if plain {
+            self.at = end;
+        }
+        plain
     }
 
     fn word(&mut self, word: &[u8]) -> Read<()> {

@@ -14,7 +14,7 @@ use crate::errors::to_python;
 use crate::meter::Held;
 use crate::reduction::{IntoPySketch, counts};
 use crate::snapshot::PySnapshot;
-use crate::whole::{Hashes, whole};
+use crate::whole::{Hashes, any_time, whole};
 
 #[doc = include_str!("../doc/kv_tracker.md")]
 #[pyclass(name = "KVTracker", module = "tokenpulse._core", frozen, subclass)]
@@ -133,7 +133,7 @@ impl PyKVTracker {
         tier: &str,
         group: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (t, group) = (whole(t, "t")?, self::group(group)?);
+        let (t, group) = (any_time(t)?, self::group(group)?);
         self.meter()?.kv_store(t, Hashes::new().read_bits(hashes, "hashes")?, self::tier(tier), group);
         Ok(())
     }
@@ -147,20 +147,15 @@ impl PyKVTracker {
         tier: &str,
         group: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (t, group) = (whole(t, "t")?, self::group(group)?);
+        let (t, group) = (any_time(t)?, self::group(group)?);
         self.meter()?.kv_evict(t, Hashes::new().read_bits(hashes, "hashes")?, self::tier(tier), group);
         Ok(())
     }
 
     /// Resident blocks were used: one event for each hash.
     #[pyo3(signature = (t, hashes, group = None))]
-    fn touch(
-        &self,
-        t: &Bound<'_, PyAny>,
-        hashes: &Bound<'_, PyAny>,
-        group: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let (t, group) = (whole(t, "t")?, self::group(group)?);
+    fn touch(&self, t: &Bound<'_, PyAny>, hashes: &Bound<'_, PyAny>, group: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let (t, group) = (any_time(t)?, self::group(group)?);
         self.meter()?.kv_touch(t, Hashes::new().read_bits(hashes, "hashes")?, group);
         Ok(())
     }
@@ -175,21 +170,25 @@ impl PyKVTracker {
         preempted: bool,
     ) -> PyResult<()> {
         let (queried, hit) = (whole(queried_tokens, "queried_tokens")?, whole(hit_tokens, "hit_tokens")?);
-        self.meter()?.kv_lookup(whole(t, "t")?, queried, hit, preempted);
+        self.meter()?.kv_lookup(any_time(t)?, queried, hit, preempted);
         Ok(())
     }
 
     /// The cache was emptied, which is no eviction; what is remembered stays.
     #[pyo3(signature = (t))]
     fn clear(&self, t: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.meter()?.kv_clear(whole(t, "t")?);
+        self.meter()?.kv_clear(any_time(t)?);
         Ok(())
     }
 
     /// What the tracker, or the meter that it belongs to, holds at t or at the newest time.
     #[pyo3(signature = (t = None))]
     fn _snapshot(&self, py: Python<'_>, t: Option<&Bound<'_, PyAny>>) -> PyResult<PySnapshot> {
-        self.held()?.snapshot(py, t)
+        match self.held.get() {
+            Some(held) => held.snapshot(py, t),
+            // Looking is no use: a meter can still have it.
+            None => Held::on_heap(self.settings.clone())?.snapshot(py, t),
+        }
     }
 
     /// Evicted blocks that are remembered.
@@ -253,8 +252,7 @@ fn group(group: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
 }
 
 pub fn report_from_name(name: &str) -> PyResult<Report> {
-    Report::from_name(name)
-        .ok_or_else(|| PyValueError::new_err(format!("report must be copies or full, got {name:?}")))
+    Report::from_name(name).ok_or_else(|| PyValueError::new_err(format!("report must be copies or full, got {name:?}")))
 }
 
 /// The rate of a sample, if there is to be one.
@@ -329,9 +327,8 @@ where
 
 /// What a snapshot holds of the KV cache.
 pub fn reading_dict<'py>(py: Python<'py>, snapshot: &Snapshot, kv: &KvReading) -> PyResult<Bound<'py, PyDict>> {
-    let block = |scope: &KvScope| {
-        block_dict(py, &scope.counts, &scope.spans, kv.settings.rate.map(|_| &scope.replicates))
-    };
+    let block =
+        |scope: &KvScope| block_dict(py, &scope.counts, &scope.spans, kv.settings.rate.map(|_| &scope.replicates));
     let dict = PyDict::new(py);
     dict.set_item("settings", settings_dict(py, &kv.settings)?)?;
     dict.set_item("t_ns", snapshot.now)?;
@@ -351,7 +348,8 @@ pub fn reading_dict<'py>(py: Python<'py>, snapshot: &Snapshot, kv: &KvReading) -
         entry.set_item("true_width_ns", window.true_width_ns)?;
         entry.set_item("late", window.late)?;
         entry.set_item("block", block(scope)?)?;
-        let panes: Vec<_> = scope.panes.iter().map(|pane| vec![pane.start, pane.evicted as i64, pane.refilled as i64]).collect();
+        let panes: Vec<_> =
+            scope.panes.iter().map(|pane| vec![pane.start, pane.evicted as i64, pane.refilled as i64]).collect();
         entry.set_item("panes", panes)?;
         windows.append(entry)?;
     }

@@ -9,6 +9,7 @@ mod column;
 mod errors;
 mod id_map;
 mod kv;
+mod kv_log;
 mod meter;
 mod reduction;
 mod sketch;
@@ -30,6 +31,8 @@ mod _core {
     use super::id_map::PyIdMap;
     #[pymodule_export]
     use super::kv::PyKVTracker;
+    #[pymodule_export]
+    use super::kv_log::{PyKVTrace, read_kv};
     #[pymodule_export]
     use super::meter::PyMeter;
     #[pymodule_export]

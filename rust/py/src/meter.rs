@@ -110,7 +110,8 @@ impl PyMeter {
         let n = requests.unwrap_or(1);
         let [prompts, cached, classes] =
             columns.map(|column| move |i: usize| column[if column.len() == n { i } else { 0 }]);
-        let arrival = |i| PyResult::Ok((prompts(i), cached(i), self.held.meter.check_class(classes(i)).map_err(to_python)?));
+        let arrival =
+            |i| PyResult::Ok((prompts(i), cached(i), self.held.meter.check_class(classes(i)).map_err(to_python)?));
         let arrivals: PyResult<Vec<(i64, i64, u32)>> = (0..n).map(arrival).collect();
         Ok(self.held.meter.arrive_many(t, &arrivals?))
     }

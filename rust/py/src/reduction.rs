@@ -114,11 +114,7 @@ fn run<'py>(
     let mut raised: Option<PyErr> = None;
     let reduced = py.detach(|| {
         reduce(sources, settings, |done, total| {
-            let told = Python::attach(|py| {
-                py.check_signals()?;
-                progress.map_or(Ok(()), |progress| progress.call1(py, (done, total)).map(|_| ()))
-            });
-            told.map_err(|error| raised = Some(error)).is_ok()
+            tell(progress, done, total).map_err(|error| raised = Some(error)).is_ok()
         })
     });
     match reduced {
@@ -130,6 +126,14 @@ fn run<'py>(
         Err(Failure::Settings(error)) => Err(to_python(error)),
         Err(Failure::Stopped) => Err(raised.unwrap_or_else(|| PyRuntimeError::new_err("stopped"))),
     }
+}
+
+/// Tells how far a reading has come. What Python raises meanwhile, be it an interrupt, is the error.
+pub fn tell(progress: Option<&Py<PyAny>>, done: u64, total: u64) -> PyResult<()> {
+    Python::attach(|py| {
+        py.check_signals()?;
+        progress.map_or(Ok(()), |progress| progress.call1(py, (done, total)).map(|_| ()))
+    })
 }
 
 /// The `OSError` that Python's `open` would raise.

@@ -213,12 +213,7 @@ fn element<B: Beyond>(value: &Bound<'_, PyAny>, name: &str, position: Option<usi
 
 /// An integer beyond 64 bits, or none at all.
 #[cold]
-fn unusual<B: Beyond>(
-    value: &Bound<'_, PyAny>,
-    error: &PyErr,
-    name: &str,
-    position: Option<usize>,
-) -> PyResult<i64> {
+fn unusual<B: Beyond>(value: &Bound<'_, PyAny>, error: &PyErr, name: &str, position: Option<usize>) -> PyResult<i64> {
     if error.is_instance_of::<PyOverflowError>(value.py()) {
         return B::from_python(value, name);
     }
@@ -239,7 +234,9 @@ pub fn one(value: &Bound<'_, PyAny>) -> bool {
 pub fn whole(value: &Bound<'_, PyAny>, name: &str) -> PyResult<i64> {
     match value.extract::<i64>() {
         Ok(int) => Ok(int),
-        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => unusual::<Nearest>(value, &error, name, None),
+        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
+            unusual::<Nearest>(value, &error, name, None)
+        }
         Err(_) => Err(PyTypeError::new_err(format!("{name} must be an int, got {}", value.get_type().name()?))),
     }
 }
@@ -250,6 +247,16 @@ pub fn time(t: &Bound<'_, PyAny>) -> PyResult<i64> {
     match t.extract::<i64>() {
         Ok(ns) if ns >= 0 => Ok(ns),
         _ => no_time(t),
+    }
+}
+
+/// A time in nanoseconds, which may be negative: that is counted where it goes.
+#[inline]
+pub fn any_time(t: &Bound<'_, PyAny>) -> PyResult<i64> {
+    match t.extract::<i64>() {
+        Ok(ns) => Ok(ns),
+        Err(_) if t.is_instance_of::<PyInt>() && t.lt(0)? => Ok(i64::MIN),
+        Err(_) => no_time(t),
     }
 }
 

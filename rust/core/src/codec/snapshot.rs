@@ -289,7 +289,7 @@ impl EncodedKv {
             let mut spans = [empty.clone(), empty.clone(), empty];
             expect(scope.sketches.len() == spans.len(), "sketches of the KV cache")?;
             spans.iter_mut().zip(&scope.sketches).try_for_each(|(place, bytes)| put_sketch(place, bytes))?;
-            expect(scope.panes.len() % 3 == 0 && scope.panes.len() <= 3 * 128, "panes of the KV cache")?;
+            expect(scope.panes.len().is_multiple_of(3) && scope.panes.len() <= 3 * 128, "panes of the KV cache")?;
             let panes = scope.panes.chunks_exact(3);
             Ok(KvScope {
                 counts: std::array::from_fn(|counter| counts[counter]),

@@ -135,9 +135,13 @@ impl Curve {
         let within = self.within(blocks);
         let scale = |n: f64| n / self.rate.unwrap_or(1.0);
         let hits = scale(within).min(references);
-        // What the sample says of a cache with room for everything is that nothing is evicted, not even by rounding.
-        let refilled = scale(self.up_to(usize::MAX) - within).max(0.0);
-        let evicted = if size >= distinct { refilled } else { (references - hits - size).max(refilled) };
+        // With room for everything nothing is evicted, not even by rounding, nor by a sample that has no block.
+        let (evicted, refilled) = if size >= distinct {
+            (0.0, 0.0)
+        } else {
+            let refilled = scale(self.up_to(usize::MAX) - within).max(0.0);
+            ((references - hits - size).max(refilled), refilled)
+        };
         Point { blocks, hits, evicted, refilled }
     }
 

@@ -99,7 +99,7 @@ impl Index {
 
     #[inline(always)]
     fn home(&self, mixed: u64) -> usize {
-        ((mixed >> 32) * self.buckets as u64 >> 32) as usize
+        (((mixed >> 32) * self.buckets as u64) >> 32) as usize
     }
 
     #[inline(always)]
@@ -179,6 +179,14 @@ impl Index {
         }
     }
 
+    /// Puts another number at a place, of the same hash.
+    #[inline(always)]
+    pub(super) fn replace(&mut self, place: Place, number: u32) {
+        let (word, shift) = ((2 + place.slot as usize / 2) % WORDS, place.slot % 2 * 32);
+        let word = &mut self.bucket_mut(place.bucket)[word];
+        *word = *word & !(0xffff_ffff << shift) | u64::from(number) << shift;
+    }
+
     /// Takes out the number that stands at a place, where it was found by this hash.
     #[inline(always)]
     pub(super) fn remove(&mut self, mixed: u64, place: Place) {
@@ -189,9 +197,5 @@ impl Index {
         }
         let (word, shift) = (place.slot as usize / 8, place.slot % 8 * 8);
         self.bucket_mut(at)[word] &= !(0xff << shift);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.words.fill(0);
     }
 }

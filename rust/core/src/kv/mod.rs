@@ -8,15 +8,16 @@
 //! A [`Trace`] of the blocks that requests ask for can be replayed through a cache of a given size and policy, or give
 //! the curve of hits and refills over all sizes.
 
+mod blocks;
 mod cache;
 mod curve;
 mod distance;
 mod ghost;
 mod index;
+mod pool;
 mod replay;
 mod residency;
 mod sampled;
-mod table;
 mod totals;
 mod trace;
 mod tracker;

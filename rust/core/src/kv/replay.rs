@@ -63,7 +63,7 @@ impl Sink for Whole {
     }
 
     #[inline]
-    fn observe(&mut self, span: Span, ns: i64) {
+    fn observe(&mut self, span: Span, ns: &[i64]) {
         self.0.observe(span, ns);
     }
 
@@ -118,9 +118,15 @@ impl<'a> Events<'a> {
 
     fn tell(&mut self, t: i64) {
         let (tracker, sink) = (&mut *self.tracker, &mut self.sink);
-        tracker.store(t, &self.stored, Some(Tier::Gpu), 0, sink);
-        tracker.touch(t, &self.touched, 0, sink);
-        tracker.evict(t, &self.evicted, Some(Tier::Gpu), 0, sink);
+        if !self.stored.is_empty() {
+            tracker.store(t, &self.stored, Some(Tier::Gpu), 0, sink);
+        }
+        if !self.touched.is_empty() {
+            tracker.touch(t, &self.touched, 0, sink);
+        }
+        if !self.evicted.is_empty() {
+            tracker.evict(t, &self.evicted, Some(Tier::Gpu), 0, sink);
+        }
         [&mut self.stored, &mut self.touched, &mut self.evicted].into_iter().for_each(Vec::clear);
     }
 }
@@ -155,7 +161,7 @@ impl Replay {
         let mut cache = C::new(blocks, trace.distinct());
         let (mut lookups, mut hits, mut queried_tokens, mut hit_tokens) = (0, 0, 0, 0);
         for request in trace.requests() {
-            events.request += 1;
+            events.request = events.request.wrapping_add(1);
             let t = request.t_ns;
             let (each, last) = request.tokens(block_tokens);
             for (&block, left) in request.blocks.iter().zip((0..request.blocks.len()).rev()) {

@@ -1,8 +1,7 @@
 //! Which blocks are resident, in which tiers, and with how many copies.
 
 use super::Tier;
-use super::index::Place;
-use super::table::{Block, Entry, GROUP_BITS, Table};
+use super::pool::{Block, Entry, GROUP_BITS, Pool};
 use crate::bounds::KV_COPIES;
 
 /// Bits of the number of copies in a tier.
@@ -59,51 +58,37 @@ impl Resident {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Residency {
-    table: Table<Resident>,
+    pool: Pool<Resident>,
     /// Blocks with a copy in each tier.
     tiers: [u64; Tier::ALL.len()],
 }
 
 impl Residency {
     pub(super) fn new(limit: u32, reserved: bool) -> Self {
-        Self { table: Table::new(limit, reserved), tiers: [0; Tier::ALL.len()] }
+        Self { pool: Pool::new(limit, reserved), tiers: [0; Tier::ALL.len()] }
     }
 
-    pub(super) fn table(&self) -> &Table<Resident> {
-        &self.table
-    }
-
-    pub(super) fn blocks(&self) -> u64 {
-        u64::from(self.table.len())
+    pub(super) fn pool(&self) -> &Pool<Resident> {
+        &self.pool
     }
 
     pub(super) fn tiers(&self) -> [u64; Tier::ALL.len()] {
         self.tiers
     }
 
-    #[inline(always)]
-    pub(super) fn find(&self, block: Block) -> Option<(Place, u32)> {
-        self.table.find(block)
-    }
-
-    #[inline(always)]
-    pub(super) fn get(&self, number: u32) -> &Resident {
-        self.table.entry(number)
-    }
-
-    /// A block that no tier had is in this one now; false where there is no room for it.
+    /// A block that no tier had is in this one now: its number; none where there is no room for it.
     #[inline]
-    pub(super) fn insert(&mut self, block: Block, tier: Tier, t: i64) -> bool {
+    pub(super) fn insert(&mut self, block: Block, tier: Tier, t: i64) -> Option<u32> {
         let packed = u64::from(block.group) << (COPY_BITS * Tier::ALL.len() as u32) | Resident::one(tier);
-        let inserted = self.table.insert(block, Resident { hash: block.hash, stored: t, used: t, packed }).is_some();
-        self.tiers[tier as usize] += u64::from(inserted);
-        inserted
+        let number = self.pool.insert(Resident { hash: block.hash, stored: t, used: t, packed })?;
+        self.tiers[tier as usize] += 1;
+        Some(number)
     }
 
     /// A resident block has one copy more; false where it has as many as can be counted.
     #[inline]
     pub(super) fn add_copy(&mut self, number: u32, tier: Tier) -> bool {
-        let resident = self.table.entry_mut(number);
+        let resident = self.pool.entry_mut(number);
         let copies = resident.copies(tier);
         if copies == KV_COPIES {
             return false;
@@ -116,27 +101,27 @@ impl Residency {
     /// A resident block was used.
     #[inline]
     pub(super) fn touch(&mut self, number: u32, t: i64) {
-        let resident = self.table.entry_mut(number);
+        let resident = self.pool.entry_mut(number);
         resident.used = resident.used.max(t);
     }
 
     /// A block that a tier has loses a copy there, or all of them.
     #[inline]
     pub(super) fn take_copy(&mut self, number: u32, tier: Tier, all: bool) -> Resident {
-        let resident = self.table.entry_mut(number);
+        let resident = self.pool.entry_mut(number);
         resident.packed -= if all { resident.packed & Resident::all(tier) } else { Resident::one(tier) };
         self.tiers[tier as usize] -= u64::from(resident.copies(tier) == 0);
         *resident
     }
 
-    /// A block is no longer resident.
+    /// A block that no tier has any more is no longer resident.
     #[inline]
-    pub(super) fn remove(&mut self, block: Block, found: (Place, u32)) {
-        self.table.remove(block, found);
+    pub(super) fn remove(&mut self, number: u32) {
+        self.pool.remove(number);
     }
 
     pub(super) fn clear(&mut self) {
-        self.table.clear();
+        self.pool.clear();
         self.tiers = [0; Tier::ALL.len()];
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Counter, Outcome, REPLICATES, Refused, Sink, Span, replicate_slot};
 use crate::error::Result;
-use crate::sketch::{Dense, Sketch};
+use crate::sketch::{Dense, Sketch, Unit};
 use crate::window::Horizon;
 
 /// Counts and sketches of a whole run.
@@ -90,8 +90,8 @@ impl Sink for Totals {
     }
 
     #[inline]
-    fn observe(&mut self, span: Span, ns: i64) {
-        self.spans[span as usize].record_ns(ns);
+    fn observe(&mut self, span: Span, ns: &[i64]) {
+        self.spans[span as usize].record_many(ns, Unit::Nanoseconds);
     }
 
     fn sampled(&mut self, replicate: usize, what: Counter) {

@@ -4,20 +4,15 @@
 //! panic on what it is given, and a tracker made by [`Tracker::reserved`] never allocates. The tracker reads no clock
 //! and keeps no figure: it tells a [`Sink`].
 
-use super::ghost::Ghost;
-use super::index::prefetch;
-use super::residency::Residency;
+use super::blocks::Blocks;
+use super::pool::Block;
 use super::sampled::Sample;
-use super::table::Block;
 use super::{Counter, Refused, Report, Settings, Span, Tier};
 use crate::bounds::{KV_GROUP, REQUEST_TOKENS};
 use crate::error::Result;
 
 /// Events of a call that are prepared together.
 const AHEAD: usize = 32;
-
-/// So many blocks fit into the caches of a processor.
-const NEAR: u64 = 1 << 14;
 
 /// Takes what the events of a tracker come to.
 pub trait Sink {
@@ -28,8 +23,8 @@ pub trait Sink {
     /// An event of this time is about to be taken, the first of its call.
     fn accept(&mut self, t: i64);
 
-    /// Something was measured at the call's time; only after [`accept`](Self::accept).
-    fn observe(&mut self, span: Span, ns: i64);
+    /// Durations, none of them negative, were measured at the call's time; only after [`accept`](Self::accept).
+    fn observe(&mut self, span: Span, ns: &[i64]);
 
     /// In a sample: a block of this part was evicted, refilled or forgotten.
     fn sampled(&mut self, replicate: usize, what: Counter);
@@ -57,9 +52,34 @@ pub struct Outcome {
 struct Call<'a, S> {
     sink: &'a mut S,
     outcome: Outcome,
+    /// Durations that the sink has not been told of, by [`Span`], and how many of each there are: a sketch takes many
+    /// together in less time than one after the other.
+    spans: [[i64; AHEAD]; Span::ALL.len()],
+    measured: [usize; Span::ALL.len()],
 }
 
-impl<S: Sink> Call<'_, S> {
+impl<'a, S: Sink> Call<'a, S> {
+    fn new(t: i64, sink: &'a mut S) -> Self {
+        let outcome = Outcome { t, ..Outcome::default() };
+        Self { sink, outcome, spans: [[0; AHEAD]; Span::ALL.len()], measured: [0; Span::ALL.len()] }
+    }
+
+    #[inline]
+    fn observe(&mut self, span: Span, ns: i64) {
+        if self.measured[span as usize] == AHEAD {
+            self.tell(span);
+        }
+        self.spans[span as usize][self.measured[span as usize]] = ns;
+        self.measured[span as usize] += 1;
+    }
+
+    fn tell(&mut self, span: Span) {
+        let measured = std::mem::take(&mut self.measured[span as usize]);
+        if measured > 0 {
+            self.sink.observe(span, &self.spans[span as usize][..measured]);
+        }
+    }
+
     fn refuse(&mut self, reason: Refused, n: u64) {
         self.outcome.refused[reason as usize] += n;
     }
@@ -78,7 +98,8 @@ impl<S: Sink> Call<'_, S> {
         }
     }
 
-    fn finish(self) {
+    fn finish(mut self) {
+        Span::ALL.into_iter().for_each(|span| self.tell(span));
         self.sink.finish(&self.outcome);
     }
 }
@@ -88,8 +109,7 @@ impl<S: Sink> Call<'_, S> {
 pub struct Tracker {
     settings: Settings,
     sample: Option<Sample>,
-    residency: Residency,
-    ghost: Ghost,
+    blocks: Blocks,
     newest: i64,
 }
 
@@ -117,8 +137,7 @@ impl Tracker {
         settings.check()?;
         Ok(Self {
             sample: Sample::of(&settings),
-            residency: Residency::new(settings.max_blocks, reserved),
-            ghost: Ghost::new(settings.remember, reserved),
+            blocks: Blocks::new(settings.max_blocks, settings.remember, reserved),
             newest: 0,
             settings,
         })
@@ -133,34 +152,46 @@ impl Tracker {
     /// Blocks that are resident anywhere.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        self.residency.blocks()
+        u64::from(self.blocks.resident())
     }
 
     /// Blocks that are resident in each tier.
     #[must_use]
     pub fn resident(&self) -> [u64; Tier::ALL.len()] {
-        self.residency.tiers()
+        self.blocks.residency.tiers()
     }
 
     /// Blocks that are remembered as evicted.
     #[must_use]
     pub fn remembered(&self) -> u64 {
-        u64::from(self.ghost.len())
+        u64::from(self.blocks.remembered())
     }
 
     /// Blocks were stored in a tier; none stands for one that is unknown.
     pub fn store<S: Sink>(&mut self, t: i64, hashes: &[u64], tier: Option<Tier>, group: i64, sink: &mut S) {
-        self.each(t, hashes, Some(tier), group, sink, false, Self::store_one);
+        let Some((mut call, tier)) = Self::begin_blocks(t, hashes.len(), tier, group, sink) else { return };
+        self.each(hashes, group as u32, false, |tracker, block, replicate| {
+            tracker.store_one(block, tier, replicate, &mut call);
+        });
+        call.finish();
     }
 
     /// Blocks, or copies of them, left a tier for want of space.
     pub fn evict<S: Sink>(&mut self, t: i64, hashes: &[u64], tier: Option<Tier>, group: i64, sink: &mut S) {
-        self.each(t, hashes, Some(tier), group, sink, true, Self::evict_one);
+        let Some((mut call, tier)) = Self::begin_blocks(t, hashes.len(), tier, group, sink) else { return };
+        self.each(hashes, group as u32, true, |tracker, block, replicate| {
+            tracker.evict_one(block, tier, replicate, &mut call);
+        });
+        call.finish();
     }
 
     /// Resident blocks were used.
     pub fn touch<S: Sink>(&mut self, t: i64, hashes: &[u64], group: i64, sink: &mut S) {
-        self.each(t, hashes, None, group, sink, false, Self::touch_one);
+        // A use has no tier.
+        let any = Some(Tier::Gpu);
+        let Some((mut call, _)) = Self::begin_blocks(t, hashes.len(), any, group, sink) else { return };
+        self.each(hashes, group as u32, false, |tracker, block, _| tracker.touch_one(block, &mut call));
+        call.finish();
     }
 
     /// A request looked for its prompt: tokens asked for and tokens found, at its admission or again after a preemption.
@@ -184,7 +215,7 @@ impl Tracker {
     pub fn clear<S: Sink>(&mut self, t: i64, sink: &mut S) {
         let Some(mut call) = Self::begin(t, 1, sink) else { return };
         self.accept(&mut call);
-        self.residency.clear();
+        self.blocks.clear();
         call.count(Counter::Cleared, 1);
         call.finish();
     }
@@ -198,7 +229,7 @@ impl Tracker {
         } else {
             Some(Refused::Future)
         };
-        let mut call = Call { sink, outcome: Outcome { t, ..Outcome::default() } };
+        let mut call = Call::new(t, sink);
         match refused {
             None => Some(call),
             Some(reason) => {
@@ -222,39 +253,45 @@ impl Tracker {
         call.sink.accept(call.outcome.t);
         self.newest = self.newest.max(call.outcome.t);
         let sample = self.sample;
-        while let Some(block) = self.ghost.overdue(self.newest, self.settings.ttl_ns) {
-            self.ghost.recall(block);
+        while let Some(block) = self.blocks.forget_overdue(self.newest, self.settings.ttl_ns) {
             call.fate(Counter::Forgotten, 1, sample.and_then(|sample| sample.replicate(block.hash)));
         }
     }
 
-    /// Takes the events of a call, one a hash. There is no tier where none is named.
-    fn each<S: Sink>(
-        &mut self,
+    /// Begins a call about blocks; none where its time, its tier or its group is refused.
+    fn begin_blocks<S: Sink>(
         t: i64,
-        hashes: &[u64],
-        tier: Option<Option<Tier>>,
+        events: usize,
+        tier: Option<Tier>,
         group: i64,
         sink: &mut S,
-        evicts: bool,
-        mut take: impl FnMut(&mut Self, Block, Tier, Option<usize>, &mut Call<'_, S>),
-    ) {
-        let Some(mut call) = Self::begin(t, hashes.len(), sink) else { return };
-        let Some(tier) = tier.unwrap_or(Some(Tier::Gpu)) else {
-            call.refuse(Refused::Tier, hashes.len() as u64);
-            return call.finish();
+    ) -> Option<(Call<'_, S>, Tier)> {
+        let mut call = Self::begin(t, events, sink)?;
+        let refused = match tier {
+            Some(tier) if KV_GROUP.contains(group) => return Some((call, tier)),
+            Some(_) => Refused::Invalid,
+            None => Refused::Tier,
         };
-        if !KV_GROUP.contains(group) {
-            call.refuse(Refused::Invalid, hashes.len() as u64);
-            return call.finish();
-        }
-        let far = self.sample.is_none() && self.residency.blocks() + self.remembered() > NEAR;
+        call.refuse(refused, events as u64);
+        call.finish();
+        None
+    }
+
+    /// Hands over the blocks of a call that are followed, each with its part of the sample.
+    #[inline(always)]
+    fn each(
+        &mut self,
+        hashes: &[u64],
+        group: u32,
+        evicts: bool,
+        mut take: impl FnMut(&mut Self, Block, Option<usize>),
+    ) {
         let mut blocks = [Block::new(0, 0); AHEAD];
         for hashes in hashes.chunks(AHEAD) {
             let blocks = &mut blocks[..hashes.len()];
-            blocks.iter_mut().zip(hashes).for_each(|(block, &hash)| *block = Block::new(hash, group as u32));
-            if far {
-                self.prefetch(blocks, evicts);
+            blocks.iter_mut().zip(hashes).for_each(|(block, &hash)| *block = Block::new(hash, group));
+            if self.sample.is_none() {
+                self.blocks.prefetch(blocks, evicts);
             }
             for &block in &*blocks {
                 let replicate = match self.sample {
@@ -264,63 +301,41 @@ impl Tracker {
                         followed => followed,
                     },
                 };
-                take(self, block, tier, replicate, &mut call);
+                take(self, block, replicate);
             }
-        }
-        call.finish();
-    }
-
-    /// Has brought near what the next events are likely to need: memory then serves many of them at once, where one
-    /// event after another would wait for it.
-    #[inline]
-    fn prefetch(&self, blocks: &[Block], evicts: bool) {
-        let (resident, evicted) = (self.residency.table(), self.ghost.table());
-        for &block in blocks {
-            resident.prefetch(block);
-            evicted.prefetch(block);
-        }
-        for &block in blocks {
-            resident.likely(block).into_iter().for_each(prefetch);
-            evicted.likely(block).into_iter().for_each(prefetch);
-        }
-        if evicts {
-            self.ghost.prefetch_front(blocks.len());
-        } else {
-            blocks.iter().for_each(|&block| self.ghost.prefetch_beside(block));
         }
     }
 
     #[inline]
     fn store_one<S: Sink>(&mut self, block: Block, tier: Tier, replicate: Option<usize>, call: &mut Call<'_, S>) {
         let t = call.outcome.t;
-        let Some((_, number)) = self.residency.find(block) else {
-            if self.residency.table().is_full() {
+        let Some(found) = self.blocks.find(block) else {
+            if self.blocks.residency.pool().room() == 0 {
                 return call.refuse(Refused::Full, 1);
             }
             self.accept(call);
-            self.residency.insert(block, tier, t);
-            if tier != Tier::Gpu {
-                return call.count(Counter::Offloaded, 1);
-            }
-            call.count(Counter::Stored, 1);
-            if let Some(evicted) = self.ghost.recall(block) {
+            let computed = tier == Tier::Gpu;
+            let evicted = self.blocks.insert(block, tier, t, computed);
+            call.count(if computed { Counter::Stored } else { Counter::Offloaded }, 1);
+            if let Some(evicted) = evicted {
                 call.fate(Counter::Refilled, 1, replicate);
                 call.outcome.clamped += u64::from(t < evicted);
-                call.sink.observe(Span::Gap, (t - evicted).max(0));
+                call.observe(Span::Gap, (t - evicted).max(0));
             }
             return;
         };
-        let resident = self.residency.get(number);
+        let number = found.number;
+        let resident = self.blocks.residency.pool().entry(number);
         let (repeated, below) = (resident.copies(tier) > 0, resident.is_below(tier));
         if repeated && self.settings.report == Report::Full {
             self.accept(call);
         } else if resident.copies(tier) < crate::bounds::KV_COPIES {
             self.accept(call);
-            self.residency.add_copy(number, tier);
+            self.blocks.residency.add_copy(number, tier);
         } else {
             return call.refuse(Refused::Full, 1);
         }
-        self.residency.touch(number, t);
+        self.blocks.residency.touch(number, t);
         let counter = if repeated {
             Counter::Repeated
         } else if below {
@@ -333,34 +348,33 @@ impl Tracker {
 
     #[inline]
     fn evict_one<S: Sink>(&mut self, block: Block, tier: Tier, replicate: Option<usize>, call: &mut Call<'_, S>) {
-        let found = self.residency.find(block).filter(|&(_, number)| self.residency.get(number).copies(tier) > 0);
-        let Some((place, number)) = found else {
+        let has_it = |number: u32| self.blocks.residency.pool().entry(number).copies(tier) > 0;
+        let Some(found) = self.blocks.find(block).filter(|found| has_it(found.number)) else {
             return call.refuse(Refused::Unknown, 1);
         };
         self.accept(call);
-        let resident = self.residency.take_copy(number, tier, self.settings.report == Report::Full);
+        let resident = self.blocks.residency.take_copy(found.number, tier, self.settings.report == Report::Full);
         if resident.is_anywhere() {
             return call.count(Counter::Released, 1);
         }
-        self.residency.remove(block, (place, number));
         let t = call.outcome.t.max(resident.used);
         call.outcome.clamped += u64::from(call.outcome.t < resident.used);
         call.fate(Counter::Evicted, 1, replicate);
-        call.sink.observe(Span::Lifetime, t - resident.stored);
-        call.sink.observe(Span::Idle, t - resident.used);
-        if let Some(forgotten) = self.ghost.remember(block, t) {
+        call.observe(Span::Lifetime, t - resident.stored);
+        call.observe(Span::Idle, t - resident.used);
+        if let Some(forgotten) = self.blocks.evict(block, found, t) {
             let replicate = self.sample.and_then(|sample| sample.replicate(forgotten.hash));
             call.fate(Counter::Forgotten, 1, replicate);
         }
     }
 
     #[inline]
-    fn touch_one<S: Sink>(&mut self, block: Block, _: Tier, _: Option<usize>, call: &mut Call<'_, S>) {
-        let Some((_, number)) = self.residency.find(block) else {
+    fn touch_one<S: Sink>(&mut self, block: Block, call: &mut Call<'_, S>) {
+        let Some(found) = self.blocks.find(block) else {
             return call.refuse(Refused::Unknown, 1);
         };
         self.accept(call);
-        self.residency.touch(number, call.outcome.t);
+        self.blocks.residency.touch(found.number, call.outcome.t);
         call.count(Counter::Touched, 1);
     }
 }

@@ -1,7 +1,7 @@
 //! What a meter takes beside requests: gauges, increments, counts, values by the list.
 
 use super::cells::{Placing, Sample};
-use super::layout::{GAUGE, GAUGES, counter, pane, place, state};
+use super::layout::{Cell, GAUGE, GAUGES, counter, pane, place, state};
 use super::names::{Added, Gauge, Increment, Named, Refused};
 use super::shard::Writer;
 use crate::bounds::{PANES, REQUEST_TOKENS};
@@ -152,8 +152,8 @@ impl Writer<'_> {
         if negative < ns.len() {
             let placing = self.placing_of(t);
             let cell = self.layout.sketch(class, metric as usize);
-            if placing.level == 0 && negative == 0 {
-                self.cells().record_column(cell, self.settings.scale, ns);
+            if negative == 0 {
+                self.record_all(placing, cell, ns);
             } else {
                 let cells = self.cells();
                 ns.iter().filter(|&&ns| ns >= 0).for_each(|&ns| cells.record(placing, cell, Sample::once(ns)));
@@ -163,6 +163,16 @@ impl Writer<'_> {
             }
         }
         self.leave();
+    }
+
+    /// Records durations of one time, none of them negative.
+    pub(super) fn record_all(&self, placing: Placing, cell: Cell, ns: &[i64]) {
+        let cells = self.cells();
+        if placing.level == 0 {
+            cells.record_column(cell, self.settings.scale, ns);
+        } else {
+            ns.iter().for_each(|&ns| cells.record(placing, cell, Sample::once(ns)));
+        }
     }
 
     /// Where values go: at a time that is accepted with the first of them, at the newest, or in the totals alone.

@@ -1,6 +1,6 @@
 //! The blocks of the KV cache: what the tracker tells goes to the cells and the panes of the first shard.
 
-use super::cells::{Placing, Sample};
+use super::cells::Placing;
 use super::layout::{pane, place, state};
 use super::shard::Writer;
 use crate::bounds::PANES;
@@ -53,9 +53,9 @@ impl Sink for Tracked<'_, '_> {
     }
 
     #[inline]
-    fn observe(&mut self, span: Span, ns: i64) {
+    fn observe(&mut self, span: Span, ns: &[i64]) {
         if let Some(placing) = self.placing {
-            self.writer.cells().record(placing, self.writer.layout.kv_span(span), Sample::once(ns));
+            self.writer.record_all(placing, self.writer.layout.kv_span(span), ns);
         }
     }
 

@@ -110,10 +110,11 @@ impl KvReading {
 
     /// Whether two readings can be added.
     pub(super) fn fits(&self, other: &Self) -> Result<()> {
-        if self.settings.rate != other.settings.rate {
-            let rate = |settings: Settings| settings.rate.map_or("none".to_owned(), |rate| rate.to_string());
-            let got = format_args!("{} and {}", rate(self.settings), rate(other.settings));
-            return Err(Error::value("sampling rate", "the same in both snapshots", got));
+        if (self.settings.report, self.settings.rate) != (other.settings.report, other.settings.rate) {
+            let followed =
+                |Settings { report, rate, .. }: Settings| format!("{} at rate {}", report.name(), rate.unwrap_or(1.0));
+            let got = format_args!("{} and {}", followed(self.settings), followed(other.settings));
+            return Err(Error::value("following of the KV cache", "the same in both snapshots", got));
         }
         for (mine, theirs) in self.scopes.iter().zip(&other.scopes) {
             for (mine, theirs) in mine.spans.iter().zip(&theirs.spans) {

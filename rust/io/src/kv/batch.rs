@@ -14,18 +14,54 @@ use super::record::{ANY, What, check_hashes};
 use crate::json::{Cursor, Field, Read, Text};
 use crate::record::{Checked, Refused, Skip, missing, optional, wrong_type};
 
-/// What a batch says beside its events.
+/// What a batch says; what is kept of one is filled again by the next.
 #[derive(Debug, Default)]
 pub struct Batch {
     ts: Field<f64>,
     rank: Field<i64>,
-    events: Field<()>,
+    has_events: Field<()>,
     fault: Option<Refused>,
+    /// The hashes of all events.
+    pub hashes: Vec<u64>,
+    /// The events.
+    pub events: Vec<What>,
     /// The type of the first event whose type is not known, and how many there are.
     pub unknown: Option<(String, u64)>,
 }
 
 impl Batch {
+    /// Reads a batch.
+    pub fn read(&mut self, cursor: &mut Cursor<'_>) -> Read<Field<()>> {
+        (self.ts, self.rank, self.has_events) = (Field::Absent, Field::Absent, Field::Absent);
+        self.clear_events();
+        if cursor.is_array() {
+            let mut place = 0;
+            cursor.array(|cursor| {
+                place += 1;
+                match place {
+                    1 => self.ts = cursor.float()?,
+                    2 => self.read_events(cursor)?,
+                    3 => self.rank = cursor.integer()?,
+                    _ => cursor.skip()?,
+                }
+                Ok(())
+            })?;
+        } else if cursor.is_object() {
+            cursor.object(|cursor, key| {
+                match key {
+                    b"ts" => self.ts = cursor.float()?,
+                    b"events" => self.read_events(cursor)?,
+                    b"data_parallel_rank" => self.rank = cursor.integer()?,
+                    _ => cursor.skip()?,
+                }
+                Ok(())
+            })?;
+        } else {
+            return cursor.other();
+        }
+        Ok(Field::Given(()))
+    }
+
     /// Its time in nanoseconds, and the rank.
     pub fn check(&self) -> Checked<(i64, Option<i64>)> {
         let t_ns = match self.ts {
@@ -33,13 +69,55 @@ impl Batch {
             Field::Absent => return Err(missing("ts of the batch")),
             _ => return Err(wrong_type("ts of the batch", "a number")),
         };
-        match self.events {
+        match self.has_events {
             Field::Given(()) => {}
             Field::Absent => return Err(missing("events of the batch")),
             _ => return Err(wrong_type("events of the batch", "an array")),
         }
         let rank = optional("data_parallel_rank of the batch", self.rank, &ANY)?;
         self.fault.clone().map_or(Ok((t_ns, rank)), Err)
+    }
+
+    /// Of several arrays of events the last counts.
+    fn clear_events(&mut self) {
+        self.hashes.clear();
+        self.events.clear();
+        (self.unknown, self.fault) = (None, None);
+    }
+
+    fn read_events(&mut self, cursor: &mut Cursor<'_>) -> Read<()> {
+        self.clear_events();
+        if !cursor.is_array() {
+            self.has_events = cursor.other()?;
+            return Ok(());
+        }
+        self.has_events = Field::Given(());
+        cursor.array(|cursor| self.read_event(cursor))
+    }
+
+    fn read_event(&mut self, cursor: &mut Cursor<'_>) -> Read<()> {
+        let start = self.hashes.len();
+        let found = if cursor.is_array() {
+            read_array(cursor, &mut self.hashes)?
+        } else if cursor.is_object() {
+            read_object(cursor, &mut self.hashes)?
+        } else {
+            cursor.skip()?;
+            self.fault.get_or_insert_with(|| wrong_type("an event", "an object or an array"));
+            return Ok(());
+        };
+        match (check(&found, start..self.hashes.len()), &found.name) {
+            (Ok(Some(event)), _) => self.events.push(event),
+            (Ok(None), Field::Given(name)) => {
+                let name = || (String::from_utf8_lossy(name).into_owned(), 0);
+                self.unknown.get_or_insert_with(name).1 += 1;
+            }
+            (Ok(None), _) => {}
+            (Err(fault), _) => {
+                self.fault.get_or_insert(fault);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -53,37 +131,6 @@ fn nanoseconds(seconds: f64) -> Checked<i64> {
     }
 }
 
-/// Reads a batch, and appends its events and their hashes.
-pub fn read_batch(cursor: &mut Cursor<'_>, hashes: &mut Vec<u64>, events: &mut Vec<What>) -> Read<Field<Batch>> {
-    let mut batch = Batch::default();
-    if cursor.is_array() {
-        let mut place = 0;
-        cursor.array(|cursor| {
-            place += 1;
-            match place {
-                1 => batch.ts = cursor.float()?,
-                2 => batch.read_events(cursor, hashes, events)?,
-                3 => batch.rank = cursor.integer()?,
-                _ => cursor.skip()?,
-            }
-            Ok(())
-        })?;
-    } else if cursor.is_object() {
-        cursor.object(|cursor, key| {
-            match key {
-                b"ts" => batch.ts = cursor.float()?,
-                b"events" => batch.read_events(cursor, hashes, events)?,
-                b"data_parallel_rank" => batch.rank = cursor.integer()?,
-                _ => cursor.skip()?,
-            }
-            Ok(())
-        })?;
-    } else {
-        return cursor.other();
-    }
-    Ok(Field::Given(batch))
-}
-
 /// What was found for each field of an event.
 #[derive(Default)]
 struct Found<'a> {
@@ -91,45 +138,6 @@ struct Found<'a> {
     block_hashes: Field<()>,
     medium: Field<Text<'a>>,
     group: Field<i64>,
-}
-
-impl Batch {
-    fn read_events(&mut self, cursor: &mut Cursor<'_>, hashes: &mut Vec<u64>, events: &mut Vec<What>) -> Read<()> {
-        hashes.clear();
-        events.clear();
-        (self.unknown, self.fault) = (None, None);
-        if !cursor.is_array() {
-            self.events = cursor.other()?;
-            return Ok(());
-        }
-        self.events = Field::Given(());
-        cursor.array(|cursor| {
-            let start = hashes.len();
-            let found = if cursor.is_array() {
-                read_array(cursor, hashes)?
-            } else if cursor.is_object() {
-                read_object(cursor, hashes)?
-            } else {
-                cursor.skip()?;
-                self.fault.get_or_insert_with(|| wrong_type("an event", "an object or an array"));
-                return Ok(());
-            };
-            match check(&found, start..hashes.len()) {
-                Ok(Some(event)) => events.push(event),
-                Ok(None) => {
-                    let name = match found.name {
-                        Field::Given(name) => String::from_utf8_lossy(&name).into_owned(),
-                        _ => String::new(),
-                    };
-                    self.unknown.get_or_insert((name, 0)).1 += 1;
-                }
-                Err(fault) => {
-                    self.fault.get_or_insert(fault);
-                }
-            }
-            Ok(())
-        })
-    }
 }
 
 fn read_object<'a>(cursor: &mut Cursor<'a>, hashes: &mut Vec<u64>) -> Read<Found<'a>> {

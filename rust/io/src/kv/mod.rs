@@ -229,7 +229,7 @@ impl Reader {
                 note(&mut self.input.notices, number, rejected.name(), explain(rejected));
             }
         });
-        if let Some((name, n)) = self.record.unknown.take() {
+        if let Some((name, n)) = self.record.unknown().filter(|_| is_batch) {
             self.input.skipped[Skip::UnknownKind as usize] += n;
             let message = format!("expected BlockStored, BlockRemoved or AllBlocksCleared, got {name:?}");
             note(&mut self.input.notices, number, Skip::UnknownKind.name(), message);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use tokenpulse_core::bounds::{self, Range as Bounds};
 use tokenpulse_core::kv::Tier;
 
-use super::batch::{Batch, read_batch};
+use super::batch::Batch;
 use crate::json::{Cursor, Fault, Field, Read, Text};
 use crate::record::{
     Checked, Refused, Skip, event_named, missing, not_json, not_object, optional, required, unknown_event, wrong_type,
@@ -63,15 +63,12 @@ pub struct Record {
     pub rank: Option<i64>,
     /// The number of a batch.
     pub seq: Option<i64>,
-    /// The type of the first event of a batch whose type is not known, and how many there are.
-    pub unknown: Option<(String, u64)>,
     /// The length of a request's prompt.
     pub input_tokens: Option<u64>,
     /// The line seems to be one of ours, whatever its faults.
     pub recognised: bool,
     hash_ids: Vec<u64>,
-    batch_hashes: Vec<u64>,
-    batch_events: Vec<What>,
+    batch: Batch,
 }
 
 /// What was found for each field.
@@ -87,7 +84,7 @@ struct Found<'a> {
     preempted: Field<bool>,
     topic: Field<Text<'a>>,
     seq: Field<i64>,
-    batch: Field<Batch>,
+    batch: Field<()>,
     hash_ids: Field<()>,
     timestamp: Field<f64>,
     timestamp_ms: Field<i64>,
@@ -108,7 +105,6 @@ impl Record {
     pub fn read(&mut self, line: &[u8]) -> Checked<Kind> {
         self.recognised = false;
         self.events.clear();
-        self.unknown = None;
         let mut cursor = Cursor::new(line);
         let mut found = Found::default();
         match self.fields(&mut cursor, &mut found) {
@@ -122,7 +118,7 @@ impl Record {
             Field::Absent => {}
             _ => return Err(Refused::new(Skip::UnknownKind, "expected ev to be a string")),
         }
-        if !matches!(found.batch, Field::Absent) {
+        if found.batch != Field::Absent {
             self.check_batch(&found)
         } else if found.hash_ids != Field::Absent {
             self.check_request(&found)
@@ -153,7 +149,7 @@ impl Record {
                 b"preempted" => found.preempted = cursor.boolean()?,
                 b"topic" => found.topic = cursor.text()?,
                 b"seq" => found.seq = cursor.integer()?,
-                b"batch" => found.batch = read_batch(cursor, &mut self.batch_hashes, &mut self.batch_events)?,
+                b"batch" => found.batch = self.batch.read(cursor)?,
                 b"hash_ids" => found.hash_ids = read_hashes(cursor, &mut self.hash_ids)?,
                 b"timestamp" => (found.timestamp_ms, found.timestamp) = cursor.integer_or_float()?,
                 b"input_length" => found.input_length = cursor.integer()?,
@@ -193,6 +189,11 @@ impl Record {
         Ok(Kind::Event)
     }
 
+    /// The type of the first event of a batch whose type is not known, and how many there are.
+    pub fn unknown(&self) -> Option<&(String, u64)> {
+        self.batch.unknown.as_ref()
+    }
+
     fn check_batch(&mut self, found: &Found<'_>) -> Checked<Kind> {
         self.topic.clear();
         match &found.topic {
@@ -201,13 +202,12 @@ impl Record {
             _ => return Err(wrong_type("topic", "a string")),
         }
         self.seq = optional("seq", found.seq, &ANY)?;
-        let Field::Given(batch) = &found.batch else {
+        if found.batch != Field::Given(()) {
             return Err(wrong_type("batch", "an array or an object"));
-        };
-        (self.t_ns, self.rank) = batch.check()?;
-        self.unknown.clone_from(&batch.unknown);
-        std::mem::swap(&mut self.hashes, &mut self.batch_hashes);
-        std::mem::swap(&mut self.events, &mut self.batch_events);
+        }
+        (self.t_ns, self.rank) = self.batch.check()?;
+        std::mem::swap(&mut self.hashes, &mut self.batch.hashes);
+        std::mem::swap(&mut self.events, &mut self.batch.events);
         Ok(Kind::Batch)
     }
 
