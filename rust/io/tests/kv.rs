@@ -105,6 +105,13 @@ fn batches_in_every_encoding() {
     ));
     assert_eq!(counts(&log), [("stored", 2), ("evicted", 2), ("offloaded", 2), ("cleared", 2)]);
     assert_eq!((log.inputs[0].events, log.inputs[0].lines, skipped(&log)), (6, 3, vec![]));
+    // Events that are alike are taken together, and others not.
+    let alike = [r#"["BlockRemoved",[1]]"#, r#"["BlockStored",[1,2]]"#, r#"["BlockStored",[3],0,0,0,0,"cpu"]"#];
+    let order = [1, 0, 0, 1, 1, 2, 2, 0].map(|event: usize| alike[event]).join(",");
+    let together = read(&format!(r#"{{"batch":[1,[{order}]]}}"#));
+    let expected = [("stored", 3), ("repeated", 4), ("evicted", 1), ("released", 1), ("refilled", 1), ("offloaded", 1)];
+    assert_eq!((counts(&together), refused(&together)), (expected.to_vec(), vec![("unknown", 1)]));
+    assert_eq!(together.inputs[0].events, 8);
     let totals = &events(&log).totals;
     assert_eq!((totals.first_event, totals.newest()), (Some(1_000_000_001), Some(3_000_000_000)));
     assert_eq!(totals.spans[Span::Lifetime as usize].sum_ns(), 2 * 999_999_999);
@@ -237,6 +244,23 @@ fn what_a_tracker_refuses_is_no_fault_of_the_line() {
     // The first of each reason is named.
     let notices: Vec<_> = log.inputs[0].notices.iter().map(|notice| (notice.line, notice.reason)).collect();
     assert_eq!(notices, [(1, "negative"), (2, "tier"), (3, "invalid"), (4, "unknown"), (7, "future")]);
+}
+
+#[test]
+fn a_line_is_one_reading_of_the_clock() {
+    let batch = |t: i64| {
+        format!("{{\"batch\":[{t},[[\"BlockStored\",[{t}]],[\"AllBlocksCleared\"],[\"BlockRemoved\",[1,2]]]]}}\n")
+    };
+    // More than a day ahead: all of it is refused. The second time in a row it is believed.
+    let log = read(&[1, 100_000, 2].map(batch).concat());
+    assert_eq!(refused(&log), [("future", 4), ("unknown", 4)]);
+    assert_eq!(counts(&log), [("stored", 2), ("cleared", 2)]);
+    let log = read(&[1, 100_000, 100_001].map(batch).concat());
+    assert_eq!(
+        (refused(&log), counts(&log)),
+        (vec![("future", 4), ("unknown", 4)], vec![("stored", 2), ("cleared", 2)])
+    );
+    assert_eq!((log.inputs[0].events, events(&log).totals.newest()), (9, Some(100_001_000_000_000)));
 }
 
 /// A batch of one engine that stores block `seq`.

@@ -112,6 +112,10 @@ impl Blocks {
             self.index.remove(block.mixed, place);
         }
         self.ghost.remove(number);
+        if let Some((_, next)) = self.ghost.front() {
+            // Before it is the next one's turn, as a rule in another call.
+            self.index.prefetch(next.block().mixed);
+        }
         Some(block)
     }
 
@@ -148,7 +152,7 @@ impl Blocks {
     /// event after another would wait for it.
     #[inline]
     pub(super) fn prefetch(&self, blocks: &[Block], evicts: bool) {
-        if self.resident() + self.remembered() < NEAR {
+        if blocks.len() < 2 || self.resident() + self.remembered() < NEAR {
             return;
         }
         blocks.iter().for_each(|block| self.index.prefetch(block.mixed));

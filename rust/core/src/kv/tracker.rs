@@ -52,32 +52,11 @@ pub struct Outcome {
 struct Call<'a, S> {
     sink: &'a mut S,
     outcome: Outcome,
-    /// Durations that the sink has not been told of, by [`Span`], and how many of each there are: a sketch takes many
-    /// together in less time than one after the other.
-    spans: [[i64; AHEAD]; Span::ALL.len()],
-    measured: [usize; Span::ALL.len()],
 }
 
 impl<'a, S: Sink> Call<'a, S> {
     fn new(t: i64, sink: &'a mut S) -> Self {
-        let outcome = Outcome { t, ..Outcome::default() };
-        Self { sink, outcome, spans: [[0; AHEAD]; Span::ALL.len()], measured: [0; Span::ALL.len()] }
-    }
-
-    #[inline]
-    fn observe(&mut self, span: Span, ns: i64) {
-        if self.measured[span as usize] == AHEAD {
-            self.tell(span);
-        }
-        self.spans[span as usize][self.measured[span as usize]] = ns;
-        self.measured[span as usize] += 1;
-    }
-
-    fn tell(&mut self, span: Span) {
-        let measured = std::mem::take(&mut self.measured[span as usize]);
-        if measured > 0 {
-            self.sink.observe(span, &self.spans[span as usize][..measured]);
-        }
+        Self { sink, outcome: Outcome { t, ..Outcome::default() } }
     }
 
     fn refuse(&mut self, reason: Refused, n: u64) {
@@ -98,9 +77,36 @@ impl<'a, S: Sink> Call<'a, S> {
         }
     }
 
-    fn finish(mut self) {
-        Span::ALL.into_iter().for_each(|span| self.tell(span));
+    fn finish(self) {
         self.sink.finish(&self.outcome);
+    }
+}
+
+/// Durations of a call that its sink has not been told of: a sketch takes many together in less time than one after the
+/// other.
+#[derive(Debug)]
+struct Measured {
+    /// By [`Span`].
+    spans: [[i64; AHEAD]; Span::ALL.len()],
+    len: [usize; Span::ALL.len()],
+}
+
+impl Measured {
+    #[inline]
+    fn push(&mut self, span: Span, ns: i64, sink: &mut impl Sink) {
+        if self.len[span as usize] == AHEAD {
+            self.tell(span, sink);
+        }
+        self.spans[span as usize][self.len[span as usize]] = ns;
+        self.len[span as usize] += 1;
+    }
+
+    #[inline]
+    fn tell(&mut self, span: Span, sink: &mut impl Sink) {
+        let len = std::mem::take(&mut self.len[span as usize]);
+        if len > 0 {
+            sink.observe(span, &self.spans[span as usize][..len]);
+        }
     }
 }
 
@@ -111,6 +117,7 @@ pub struct Tracker {
     sample: Option<Sample>,
     blocks: Blocks,
     newest: i64,
+    measured: Measured,
 }
 
 impl Tracker {
@@ -139,6 +146,7 @@ impl Tracker {
             sample: Sample::of(&settings),
             blocks: Blocks::new(settings.max_blocks, settings.remember, reserved),
             newest: 0,
+            measured: Measured { spans: [[0; AHEAD]; Span::ALL.len()], len: [0; Span::ALL.len()] },
             settings,
         })
     }
@@ -173,7 +181,7 @@ impl Tracker {
         self.each(hashes, group as u32, false, |tracker, block, replicate| {
             tracker.store_one(block, tier, replicate, &mut call);
         });
-        call.finish();
+        self.finish(call);
     }
 
     /// Blocks, or copies of them, left a tier for want of space.
@@ -182,7 +190,7 @@ impl Tracker {
         self.each(hashes, group as u32, true, |tracker, block, replicate| {
             tracker.evict_one(block, tier, replicate, &mut call);
         });
-        call.finish();
+        self.finish(call);
     }
 
     /// Resident blocks were used.
@@ -217,6 +225,13 @@ impl Tracker {
         self.accept(&mut call);
         self.blocks.clear();
         call.count(Counter::Cleared, 1);
+        call.finish();
+    }
+
+    /// Ends a call about blocks.
+    #[inline]
+    fn finish<S: Sink>(&mut self, call: Call<'_, S>) {
+        Span::ALL.into_iter().for_each(|span| self.measured.tell(span, call.sink));
         call.finish();
     }
 
@@ -320,7 +335,7 @@ impl Tracker {
             if let Some(evicted) = evicted {
                 call.fate(Counter::Refilled, 1, replicate);
                 call.outcome.clamped += u64::from(t < evicted);
-                call.observe(Span::Gap, (t - evicted).max(0));
+                self.measured.push(Span::Gap, (t - evicted).max(0), call.sink);
             }
             return;
         };
@@ -360,8 +375,8 @@ impl Tracker {
         let t = call.outcome.t.max(resident.used);
         call.outcome.clamped += u64::from(call.outcome.t < resident.used);
         call.fate(Counter::Evicted, 1, replicate);
-        call.observe(Span::Lifetime, t - resident.stored);
-        call.observe(Span::Idle, t - resident.used);
+        self.measured.push(Span::Lifetime, t - resident.stored, call.sink);
+        self.measured.push(Span::Idle, t - resident.used, call.sink);
         if let Some(forgotten) = self.blocks.evict(block, found, t) {
             let replicate = self.sample.and_then(|sample| sample.replicate(forgotten.hash));
             call.fate(Counter::Forgotten, 1, replicate);

@@ -23,8 +23,10 @@ pub struct Batch {
     fault: Option<Refused>,
     /// The hashes of all events.
     pub hashes: Vec<u64>,
-    /// The events.
+    /// The events, those together that follow each other and differ only in their hashes.
     pub events: Vec<What>,
+    /// How many there are, each by itself.
+    pub told: u64,
     /// The type of the first event whose type is not known, and how many there are.
     pub unknown: Option<(String, u64)>,
 }
@@ -82,7 +84,20 @@ impl Batch {
     fn clear_events(&mut self) {
         self.hashes.clear();
         self.events.clear();
-        (self.unknown, self.fault) = (None, None);
+        (self.told, self.unknown, self.fault) = (0, None, None);
+    }
+
+    /// A tracker takes many blocks together in less time than one after the other, and many events have only one.
+    fn push(&mut self, event: What) {
+        match (self.events.last_mut(), &event) {
+            (Some(What::Store(before, tier, group)), What::Store(hashes, other_tier, other_group))
+            | (Some(What::Evict(before, tier, group)), What::Evict(hashes, other_tier, other_group))
+                if (&*tier, &*group, before.end) == (other_tier, other_group, hashes.start) =>
+            {
+                before.end = hashes.end;
+            }
+            _ => self.events.push(event),
+        }
     }
 
     fn read_events(&mut self, cursor: &mut Cursor<'_>) -> Read<()> {
@@ -107,7 +122,10 @@ impl Batch {
             return Ok(());
         };
         match (check(&found, start..self.hashes.len()), &found.name) {
-            (Ok(Some(event)), _) => self.events.push(event),
+            (Ok(Some(event)), _) => {
+                self.told += 1;
+                self.push(event);
+            }
             (Ok(None), Field::Given(name)) => {
                 let name = || (String::from_utf8_lossy(name).into_owned(), 0);
                 self.unknown.get_or_insert_with(name).1 += 1;

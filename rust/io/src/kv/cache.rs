@@ -1,7 +1,7 @@
 //! One cache of a log: its tracker, what that comes to, and the numbers of its batches.
 
 use tokenpulse_core::bounds;
-use tokenpulse_core::kv::{Refused, Settings, Totals, Tracker};
+use tokenpulse_core::kv::{Counter, Outcome, Refused, Settings, Sink, Span, Totals, Tracker};
 
 use super::Loss;
 use super::record::{Record, What};
@@ -13,6 +13,40 @@ pub struct Cache {
     seq: Option<i64>,
     tracker: Tracker,
     totals: Totals,
+}
+
+/// The sums of a cache while a line is taken, which is one reading of the clock however many events it has: a time that
+/// is too far ahead refuses all of them.
+struct Reading<'a> {
+    totals: &'a mut Totals,
+    admits: Option<bool>,
+}
+
+impl Sink for Reading<'_> {
+    #[inline]
+    fn admit(&mut self, t: i64) -> bool {
+        *self.admits.get_or_insert_with(|| self.totals.admit(t))
+    }
+
+    #[inline]
+    fn accept(&mut self, t: i64) {
+        self.totals.accept(t);
+    }
+
+    #[inline]
+    fn observe(&mut self, span: Span, ns: &[i64]) {
+        self.totals.observe(span, ns);
+    }
+
+    #[inline]
+    fn sampled(&mut self, replicate: usize, what: Counter) {
+        self.totals.sampled(replicate, what);
+    }
+
+    #[inline]
+    fn finish(&mut self, outcome: &Outcome) {
+        self.totals.finish(outcome);
+    }
 }
 
 impl Cache {
@@ -56,18 +90,20 @@ impl Cache {
     pub fn take(&mut self, record: &Record, mut rejected: impl FnMut(Refused)) {
         let (t, tracker, totals) = (record.t_ns, &mut self.tracker, &mut self.totals);
         let before = totals.refused;
+        let mut sink = Reading { totals, admits: None };
         for event in &record.events {
             match event {
                 What::Store(range, tier, group) => {
-                    tracker.store(t, &record.hashes[range.clone()], *tier, *group, totals);
+                    tracker.store(t, &record.hashes[range.clone()], *tier, *group, &mut sink);
                 }
                 What::Evict(range, tier, group) => {
-                    tracker.evict(t, &record.hashes[range.clone()], *tier, *group, totals);
+                    tracker.evict(t, &record.hashes[range.clone()], *tier, *group, &mut sink);
                 }
-                What::Lookup { queried, hit, preempted } => tracker.lookup(t, *queried, *hit, *preempted, totals),
-                What::Clear => tracker.clear(t, totals),
+                What::Lookup { queried, hit, preempted } => tracker.lookup(t, *queried, *hit, *preempted, &mut sink),
+                What::Clear => tracker.clear(t, &mut sink),
             }
         }
+        let totals = &self.totals;
         if totals.refused != before {
             for (reason, (after, before)) in Refused::ALL.into_iter().zip(totals.refused.into_iter().zip(before)) {
                 if after > before {

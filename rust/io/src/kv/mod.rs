@@ -222,7 +222,7 @@ impl Reader {
             });
         }
         self.input.told += 1;
-        self.input.events += record.events.len() as u64;
+        self.input.events += record.told;
         cache.take(record, |rejected| {
             // Once for each reason: what was lost makes many blocks unknown.
             if self.input.notices.iter().all(|notice| notice.reason != rejected.name()) {

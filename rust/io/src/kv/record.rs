@@ -57,6 +57,8 @@ pub struct Record {
     pub hashes: Vec<u64>,
     /// The events.
     pub events: Vec<What>,
+    /// How many events there are, each by itself: those of a batch may stand together.
+    pub told: u64,
     /// Who published a batch: its topic, and which of several engines.
     pub topic: String,
     /// See `topic`.
@@ -105,6 +107,7 @@ impl Record {
     pub fn read(&mut self, line: &[u8]) -> Checked<Kind> {
         self.recognised = false;
         self.events.clear();
+        self.told = 1;
         let mut cursor = Cursor::new(line);
         let mut found = Found::default();
         match self.fields(&mut cursor, &mut found) {
@@ -206,6 +209,7 @@ impl Record {
             return Err(wrong_type("batch", "an array or an object"));
         }
         (self.t_ns, self.rank) = self.batch.check()?;
+        self.told = self.batch.told;
         std::mem::swap(&mut self.hashes, &mut self.batch.hashes);
         std::mem::swap(&mut self.events, &mut self.batch.events);
         Ok(Kind::Batch)
