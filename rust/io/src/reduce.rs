@@ -21,7 +21,7 @@ pub struct Input {
     pub requests: u64,
     /// Request lines and event lines that were read.
     pub kinds: (u64, u64),
-    /// Lines passed over, by [`Skip`].
+    /// Lines passed over, by [`Skip`](crate::Skip).
     pub skipped: [u64; 11],
     /// The first few lines that were not as they should be.
     pub notices: Vec<Notice>,

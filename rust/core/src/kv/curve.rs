@@ -35,7 +35,8 @@ pub struct Point {
     pub refilled: f64,
 }
 
-/// See the [module](self).
+/// Hits, evictions and refills of a trace in LRU caches of every size: exact, or estimated from a sample of the blocks
+/// (SHARDS, FAST 2015), for which there is no bound that holds for every trace.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// All references.

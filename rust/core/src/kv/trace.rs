@@ -49,7 +49,7 @@ struct Row {
     input_tokens: Option<u64>,
 }
 
-/// See the [module](self). Made by a [`TraceBuilder`].
+/// The blocks that requests asked for, in the order in which they came; made by a [`TraceBuilder`].
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     rows: Vec<Row>,
