@@ -156,16 +156,24 @@ impl Blocks {
             return;
         }
         blocks.iter().for_each(|block| self.index.prefetch(block.mixed));
-        let (resident, evicted) = (self.residency.pool(), self.ghost.pool());
-        for block in blocks {
-            match self.index.likely(block.mixed) {
-                Some(number) if number & EVICTED == 0 => resident.get(number).into_iter().for_each(prefetch),
-                Some(number) => evicted.get(number & !EVICTED).into_iter().for_each(prefetch),
-                None => {}
-            }
-        }
         if evicts {
             self.ghost.leaving(blocks.len()).for_each(|evicted| self.index.prefetch(evicted.block().mixed));
+        }
+        let (resident, evicted) = (self.residency.pool(), self.ghost.pool());
+        let likely = || blocks.iter().filter_map(|block| self.index.likely(block.mixed));
+        for number in likely() {
+            if number & EVICTED == 0 {
+                resident.get(number).into_iter().for_each(prefetch);
+            } else {
+                evicted.get(number & !EVICTED).into_iter().for_each(prefetch);
+            }
+        }
+        if !evicts {
+            // Those that are stored again leave the queue, where the one before and the one after are told of it.
+            let leaving = likely().filter(|number| number & EVICTED != 0);
+            for entry in leaving.filter_map(|number| evicted.get(number & !EVICTED)) {
+                [entry.before(), entry.after()].iter().filter_map(|&beside| evicted.get(beside)).for_each(prefetch);
+            }
         }
     }
 }
