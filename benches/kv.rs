@@ -200,7 +200,7 @@ fn tracker(criterion: &mut Criterion) {
     assert!(ours.sums().forgotten > 0);
     let mut group = criterion.benchmark_group("tracker");
     group.throughput(Throughput::Elements(2 * measured as u64));
-    for each in [1, 16] {
+    for each in [1, 16, 64] {
         group.bench_function(format!("tokenpulse/{each} a call"), |bencher| {
             bencher.iter_custom(|n| (0..n).map(|_| measure(&mut ours, &mut our_steps, measured, each)).sum());
         });

@@ -152,7 +152,7 @@ impl Blocks {
     /// event after another would wait for it.
     #[inline]
     pub(super) fn prefetch(&self, blocks: &[Block], evicts: bool) {
-        if blocks.len() < 2 || self.resident() + self.remembered() < NEAR {
+        if self.resident() + self.remembered() < NEAR {
             return;
         }
         blocks.iter().for_each(|block| self.index.prefetch(block.mixed));

@@ -91,7 +91,10 @@ impl Sink for Totals {
 
     #[inline]
     fn observe(&mut self, span: Span, ns: &[i64]) {
-        self.spans[span as usize].record_many(ns, Unit::Nanoseconds);
+        match *ns {
+            [ns] => self.spans[span as usize].record_ns(ns),
+            _ => self.spans[span as usize].record_many(ns, Unit::Nanoseconds),
+        }
     }
 
     fn sampled(&mut self, replicate: usize, what: Counter) {

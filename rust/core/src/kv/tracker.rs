@@ -301,14 +301,21 @@ impl Tracker {
         evicts: bool,
         mut take: impl FnMut(&mut Self, Block, Option<usize>),
     ) {
-        let mut blocks = [Block::new(0, 0); AHEAD];
         for hashes in hashes.chunks(AHEAD) {
-            let blocks = &mut blocks[..hashes.len()];
-            blocks.iter_mut().zip(hashes).for_each(|(block, &hash)| *block = Block::new(hash, group));
-            if self.sample.is_none() {
-                self.blocks.prefetch(blocks, evicts);
-            }
-            for &block in &*blocks {
+            let (alone, mut together);
+            let blocks = if let [hash] = *hashes {
+                alone = Block::new(hash, group);
+                std::slice::from_ref(&alone)
+            } else {
+                together = [Block::new(0, 0); AHEAD];
+                together.iter_mut().zip(hashes).for_each(|(block, &hash)| *block = Block::new(hash, group));
+                let blocks = &together[..hashes.len()];
+                if self.sample.is_none() {
+                    self.blocks.prefetch(blocks, evicts);
+                }
+                blocks
+            };
+            for &block in blocks {
                 let replicate = match self.sample {
                     None => None,
                     Some(sample) => match sample.replicate(block.hash) {

@@ -168,7 +168,7 @@ impl Writer<'_> {
     /// Records durations of one time, none of them negative.
     pub(super) fn record_all(&self, placing: Placing, cell: Cell, ns: &[i64]) {
         let cells = self.cells();
-        if placing.level == 0 {
+        if placing.level == 0 && ns.len() > 1 {
             cells.record_column(cell, self.settings.scale, ns);
         } else {
             ns.iter().for_each(|&ns| cells.record(placing, cell, Sample::once(ns)));
