@@ -224,17 +224,16 @@ class KVTracker:
         accepted = 0
         scopes: list[Figures] = []
         for word in words:
-            if not self._follows(word):
-                continue
-            block = Block(group, word)
-            reason = refused(block, tier)
+            block, follows = Block(group, word), self._follows(word)
+            reason = refused(block, tier) if follows else None
             if reason is not None:
                 self._rejected[reason] += 1
                 continue
             if not accepted:
                 scopes = self._accept(t_ns)
             accepted += 1
-            take(Event(t_ns, block, tier, scopes))
+            if follows:
+                take(Event(t_ns, block, tier, scopes))
         if accepted:
             self._clock.event(t_ns, accepted)
 
@@ -270,7 +269,7 @@ class KVTracker:
         return scopes
 
     def _follows(self, word: int) -> bool:
-        """Whether a block with this hash is followed at all."""
+        """Whether a block with this hash is followed; the events of others are taken, and nothing comes of them."""
         return self.mode == "exact" or splitmix64(word) < int(self.rate * WORD)
 
     # What an event does to a block

@@ -277,8 +277,38 @@ fn numbers_of_batches_tell_what_was_lost() {
     assert_eq!(notices, [(3, "gap"), (5, "restart"), (6, "restart"), (8, "gap")]);
     assert_eq!((counts(&log), skipped(&log)), (vec![("stored", 7), ("repeated", 1)], vec![]));
     // From the least to the greatest number.
-    let ends = [i64::MIN, i64::MAX].map(|seq| format!("{{\"seq\":{seq},\"batch\":[1,[]]}}\n")).concat();
-    assert_eq!(events(&read(&ends)).loss, Loss { gaps: 1, batches: u64::MAX - 1, restarts: 0 });
+    let ends = [-1, 0, i64::MAX].map(|seq| format!("{{\"seq\":{seq},\"batch\":[1,[]]}}\n")).concat();
+    let log = read(&ends);
+    assert_eq!(events(&log).loss, Loss { gaps: 1, batches: i64::MAX as u64 - 1, restarts: 0 });
+    assert_eq!(skipped(&log), [("bad_value", 1)]);
+}
+
+#[test]
+fn a_batch_at_fault_is_not_taken_for_lost() {
+    let fault = r#"{"topic":"kv","seq":1,"batch":[1,[["BlockStored",["x"]]],0]}"#.to_owned() + "\n";
+    let log = read(&[batch("kv", "0", "0", "BlockStored"), fault, batch("kv", "0", "2", "BlockStored")].concat());
+    assert_eq!(events(&log).loss, Loss::default());
+    assert_eq!((counts(&log), skipped(&log)), (vec![("stored", 2)], vec![("wrong_type", 1)]));
+}
+
+#[test]
+fn a_publisher_that_begins_anew_has_an_empty_cache() {
+    let line = |seq: i64, t: i64, event: &str| format!("{{\"seq\":{seq},\"batch\":[{t},[[\"{event}\",[7]]]]}}\n");
+    let log = read(&[line(0, 1, "BlockStored"), line(1, 2, "BlockRemoved"), line(2, 3, "BlockStored")].concat());
+    assert_eq!(counts(&log), [("stored", 2), ("evicted", 1), ("refilled", 1)]);
+    // The block is computed again, though nothing removed it; what was evicted before is still remembered.
+    let log = read(&[line(0, 1, "BlockStored"), line(0, 2, "BlockStored")].concat());
+    assert_eq!(counts(&log), [("stored", 2), ("cleared", 1)]);
+    let text = [line(0, 1, "BlockStored"), line(1, 2, "BlockRemoved"), line(0, 3, "BlockStored")].concat();
+    assert_eq!(counts(&read(&text)), [("stored", 2), ("evicted", 1), ("refilled", 1), ("cleared", 1)]);
+    // Two days later the first batch is not believed, and the second is the first of the new cache.
+    let days = 200_000;
+    let text = [line(0, 1, "BlockStored"), line(0, days, "BlockStored"), line(1, days + 1, "BlockStored")].concat();
+    assert_eq!(counts(&read(&text)), [("stored", 2), ("cleared", 1)]);
+    // Any other number that does not follow is only told of.
+    let log = read(&[line(4, 1, "BlockStored"), line(3, 2, "BlockStored")].concat());
+    assert_eq!(counts(&log), [("stored", 1), ("repeated", 1)]);
+    assert_eq!(events(&log).loss.restarts, 1);
 }
 
 #[test]

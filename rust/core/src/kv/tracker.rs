@@ -178,8 +178,8 @@ impl Tracker {
     /// Blocks were stored in a tier; none stands for one that is unknown.
     pub fn store<S: Sink>(&mut self, t: i64, hashes: &[u64], tier: Option<Tier>, group: i64, sink: &mut S) {
         let Some((mut call, tier)) = Self::begin_blocks(t, hashes.len(), tier, group, sink) else { return };
-        self.each(hashes, group as u32, false, |tracker, block, replicate| {
-            tracker.store_one(block, tier, replicate, &mut call);
+        self.each(hashes, group as u32, false, &mut call, |tracker, block, replicate, call| {
+            tracker.store_one(block, tier, replicate, call);
         });
         self.finish(call);
     }
@@ -187,8 +187,8 @@ impl Tracker {
     /// Blocks, or copies of them, left a tier for want of space.
     pub fn evict<S: Sink>(&mut self, t: i64, hashes: &[u64], tier: Option<Tier>, group: i64, sink: &mut S) {
         let Some((mut call, tier)) = Self::begin_blocks(t, hashes.len(), tier, group, sink) else { return };
-        self.each(hashes, group as u32, true, |tracker, block, replicate| {
-            tracker.evict_one(block, tier, replicate, &mut call);
+        self.each(hashes, group as u32, true, &mut call, |tracker, block, replicate, call| {
+            tracker.evict_one(block, tier, replicate, call);
         });
         self.finish(call);
     }
@@ -198,7 +198,7 @@ impl Tracker {
         // A use has no tier.
         let any = Some(Tier::Gpu);
         let Some((mut call, _)) = Self::begin_blocks(t, hashes.len(), any, group, sink) else { return };
-        self.each(hashes, group as u32, false, |tracker, block, _| tracker.touch_one(block, &mut call));
+        self.each(hashes, group as u32, false, &mut call, |tracker, block, _, call| tracker.touch_one(block, call));
         call.finish();
     }
 
@@ -292,14 +292,15 @@ impl Tracker {
         None
     }
 
-    /// Hands over the blocks of a call that are followed, each with its part of the sample.
+    /// Takes the events of a call, one a hash; each block that is followed comes with its part of the sample.
     #[inline(always)]
-    fn each(
+    fn each<S: Sink>(
         &mut self,
         hashes: &[u64],
         group: u32,
         evicts: bool,
-        mut take: impl FnMut(&mut Self, Block, Option<usize>),
+        call: &mut Call<'_, S>,
+        take: impl Fn(&mut Self, Block, Option<usize>, &mut Call<'_, S>),
     ) {
         for hashes in hashes.chunks(AHEAD) {
             let (alone, mut together);
@@ -319,11 +320,15 @@ impl Tracker {
                 let replicate = match self.sample {
                     None => None,
                     Some(sample) => match sample.replicate(block.hash) {
-                        None => continue,
+                        None => {
+                            // Its events are taken, and nothing comes of them.
+                            self.accept(call);
+                            continue;
+                        }
                         followed => followed,
                     },
                 };
-                take(self, block, replicate);
+                take(self, block, replicate, call);
             }
         }
     }

@@ -64,8 +64,13 @@ impl Batch {
         Ok(Field::Given(()))
     }
 
-    /// Its time in nanoseconds, and the rank.
-    pub fn check(&self) -> Checked<(i64, Option<i64>)> {
+    /// Which of several engines published it.
+    pub fn rank(&self) -> Checked<Option<i64>> {
+        optional("data_parallel_rank of the batch", self.rank, &ANY)
+    }
+
+    /// Its time in nanoseconds, if there is nothing wrong with it.
+    pub fn check(&self) -> Checked<i64> {
         let t_ns = match self.ts {
             Field::Given(seconds) => nanoseconds(seconds)?,
             Field::Absent => return Err(missing("ts of the batch")),
@@ -76,8 +81,7 @@ impl Batch {
             Field::Absent => return Err(missing("events of the batch")),
             _ => return Err(wrong_type("events of the batch", "an array")),
         }
-        let rank = optional("data_parallel_rank of the batch", self.rank, &ANY)?;
-        self.fault.clone().map_or(Ok((t_ns, rank)), Err)
+        self.fault.clone().map_or(Ok(t_ns), Err)
     }
 
     /// Of several arrays of events the last counts.

@@ -11,6 +11,8 @@ pub struct Cache {
     /// Topic and rank of who publishes its batches; none: it is told of by event lines.
     publisher: Option<(String, Option<i64>)>,
     seq: Option<i64>,
+    /// The next events that are taken are those of a cache that was empty.
+    begins_anew: bool,
     tracker: Tracker,
     totals: Totals,
 }
@@ -54,6 +56,7 @@ impl Cache {
         Ok(Self {
             publisher: publisher.map(|(topic, rank)| (topic.to_owned(), rank)),
             seq: None,
+            begins_anew: false,
             tracker: Tracker::new(settings)?,
             totals: Totals::new(bounds::DEFAULT_SCALE)?,
         })
@@ -68,12 +71,15 @@ impl Cache {
         }
     }
 
-    /// A batch has a number; `tell` is given, with a reason, what that says.
+    /// A batch has a number; `tell` is given, with a reason, what that says. A publisher that begins anew is a server
+    /// that did, and its cache is empty.
     pub fn number(&mut self, seq: i64, loss: &mut Loss, mut tell: impl FnMut(&'static str, String)) {
         match self.seq.replace(seq) {
             Some(last) if seq <= last => {
                 loss.restarts += 1;
-                tell("restart", format!("expected a batch after number {last}, got {seq}; its events are taken"));
+                let taken = if seq == 0 { "the cache is taken to be empty" } else { "its events are taken" };
+                tell("restart", format!("expected a batch after number {last}, got {seq}; {taken}"));
+                self.begins_anew |= seq == 0;
             }
             Some(last) if seq.abs_diff(last) > 1 => {
                 let left_out = seq.abs_diff(last) - 1;
@@ -91,6 +97,10 @@ impl Cache {
         let (t, tracker, totals) = (record.t_ns, &mut self.tracker, &mut self.totals);
         let before = totals.refused;
         let mut sink = Reading { totals, admits: None };
+        if self.begins_anew {
+            tracker.clear(t, &mut sink);
+            self.begins_anew = sink.admits != Some(true);
+        }
         for event in &record.events {
             match event {
                 What::Store(range, tier, group) => {

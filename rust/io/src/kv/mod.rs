@@ -182,7 +182,13 @@ impl Reader {
         let read = self.record.read(bytes);
         self.input.recognised += u64::from(self.record.recognised);
         match read {
-            Err(refused) => self.input.skip(number, refused),
+            Err(refused) => {
+                self.input.skip(number, refused);
+                if self.record.is_numbered {
+                    // It is no loss: it came, and could not be used.
+                    self.cache(true, number);
+                }
+            }
             Ok(Kind::Other) => self.input.passed += 1,
             Ok(Kind::Request) => {
                 let record = &self.record;
@@ -195,14 +201,16 @@ impl Reader {
         }
     }
 
-    fn take_events(&mut self, is_batch: bool, number: u64) {
+    /// The cache that the record is about, its number told; none, and the line is skipped, where there are too many.
+    fn cache(&mut self, is_batch: bool, number: u64) -> Option<&mut Cache> {
         let record = &self.record;
         let publisher = is_batch.then_some((record.topic.as_str(), record.rank));
         let at = match self.caches.iter().position(|cache| cache.is_of(publisher)) {
             Some(at) => at,
             None if self.caches.len() == CACHES => {
                 let message = format!("expected at most {CACHES} publishers in one input");
-                return self.input.skip(number, Refused::new(Skip::BadValue, message));
+                self.input.skip(number, Refused::new(Skip::BadValue, message));
+                return None;
             }
             None => match Cache::new(publisher, self.events.settings) {
                 Ok(cache) => {
@@ -210,7 +218,8 @@ impl Reader {
                     self.caches.len() - 1
                 }
                 Err(error) => {
-                    return self.input.skip(number, Refused::new(Skip::BadValue, error.to_string()));
+                    self.input.skip(number, Refused::new(Skip::BadValue, error.to_string()));
+                    return None;
                 }
             },
         };
@@ -221,6 +230,14 @@ impl Reader {
                 note(&mut self.input.notices, number, reason, message);
             });
         }
+        Some(cache)
+    }
+
+    fn take_events(&mut self, is_batch: bool, number: u64) {
+        if self.cache(is_batch, number).is_none() {
+            return;
+        }
+        let (record, cache) = (&self.record, &mut self.caches[0]);
         self.input.told += 1;
         self.input.events += record.told;
         cache.take(record, |rejected| {

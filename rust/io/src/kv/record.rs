@@ -65,6 +65,8 @@ pub struct Record {
     pub rank: Option<i64>,
     /// The number of a batch.
     pub seq: Option<i64>,
+    /// Whether it is known who published a batch, and its number if it has one, whatever its other faults.
+    pub is_numbered: bool,
     /// The length of a request's prompt.
     pub input_tokens: Option<u64>,
     /// The line seems to be one of ours, whatever its faults.
@@ -97,6 +99,9 @@ struct Found<'a> {
 /// Any number of 64 bits: what it may be is for others to say.
 pub(super) const ANY: Bounds = Bounds { name: "integer", min: i64::MIN, max: i64::MAX };
 
+/// Numbers of batches.
+const SEQ: Bounds = Bounds { name: "seq", min: 0, max: i64::MAX };
+
 impl Record {
     /// Reads a line that is UTF-8.
     ///
@@ -105,7 +110,7 @@ impl Record {
     /// Why the line is passed over.
     #[inline]
     pub fn read(&mut self, line: &[u8]) -> Checked<Kind> {
-        self.recognised = false;
+        (self.recognised, self.is_numbered) = (false, false);
         self.events.clear();
         self.told = 1;
         let mut cursor = Cursor::new(line);
@@ -204,11 +209,13 @@ impl Record {
             Field::Given(topic) => self.topic.push_str(&String::from_utf8_lossy(topic)),
             _ => return Err(wrong_type("topic", "a string")),
         }
-        self.seq = optional("seq", found.seq, &ANY)?;
+        self.seq = optional("seq", found.seq, &SEQ)?;
         if found.batch != Field::Given(()) {
             return Err(wrong_type("batch", "an array or an object"));
         }
-        (self.t_ns, self.rank) = self.batch.check()?;
+        self.rank = self.batch.rank()?;
+        self.is_numbered = true;
+        self.t_ns = self.batch.check()?;
         self.told = self.batch.told;
         std::mem::swap(&mut self.hashes, &mut self.batch.hashes);
         std::mem::swap(&mut self.events, &mut self.batch.events);
