@@ -1,4 +1,5 @@
-"""The memory of a meter: as made, a request in flight, a class with everything in use; beside what engines keep.
+"""The memory of a meter: as made, a request in flight, a class with everything in use, an evicted block that is
+remembered; beside what engines keep.
 
     python benches/python/memory.py
 
@@ -13,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from peers import MS, Metered, Prometheus, Scraped
-from tokenpulse import Meter
+from tokenpulse import KVTracker, Meter
 from traffic import BEGIN, serve
 
 SMOKE = os.environ.get("BENCH_SMOKE", "") not in ("", "0")
@@ -29,6 +31,7 @@ IN_FLIGHT = 65_536
 SLOS = [f"set{limit}:ttft=500ms,tpot={limit}ms" for limit in (30, 60, 90, 120)]
 FEW, MANY = 1, 17
 """Classes: what more of them take is divided by how many more they are."""
+FEW_BLOCKS, MANY_BLOCKS = 1_000, 1_000_000
 
 Bytes = dict[str, int]
 
@@ -106,6 +109,27 @@ def classes_of_peer(n: int) -> Bytes:
     return after
 
 
+def remembered(n: int) -> Bytes:
+    tracker = KVTracker(remember=n)
+    tracker.store(BEGIN, [])
+    before = pages()
+    for start in range(0, n, 64):
+        hashes = np.arange(start, min(start + 64, n), dtype=np.uint64)
+        tracker.store(BEGIN + start, hashes)
+        tracker.evict(BEGIN + start, hashes)
+    after = grown(before)
+    assert tracker.snapshot().remembered == n
+    return after
+
+
+def remembered_by_peer(n: int) -> Bytes:
+    before = pages()
+    peer = OrderedDict((2**62 + block, BEGIN + block) for block in range(n))
+    after = grown(before)
+    assert len(peer) == n
+    return after
+
+
 MEASURED: dict[str, Callable[[], Bytes]] = {
     "made": made,
     "in flight": lambda: in_flight([]),
@@ -115,6 +139,9 @@ MEASURED: dict[str, Callable[[], Bytes]] = {
     "many classes": lambda: classes(MANY),
     "few classes, peer": lambda: classes_of_peer(FEW),
     "many classes, peer": lambda: classes_of_peer(MANY),
+    "few blocks": lambda: remembered(FEW_BLOCKS),
+    "many blocks": lambda: remembered(MANY_BLOCKS),
+    "many blocks, peer": lambda: remembered_by_peer(MANY_BLOCKS),
 }
 
 
@@ -137,6 +164,8 @@ def main() -> None:
         ("peer: a request's id and state in Python", found["in flight, peer"] / IN_FLIGHT, "bytes"),
         (f"a class, all in use, {HOURS:g} h", (found["many classes"] - found["few classes"]) / more, "bytes"),
         ("peer: 6 labelled histograms", (found["many classes, peer"] - found["few classes, peer"]) / more, "bytes"),
+        ("a block remembered", (found["many blocks"] - found["few blocks"]) / (MANY_BLOCKS - FEW_BLOCKS), "bytes"),
+        ("peer: an entry of an OrderedDict", found["many blocks, peer"] / MANY_BLOCKS, "bytes"),
     )
     for what, n, unit in rows:
         print(f"| {what} | {n:,.0f} {unit} |")
