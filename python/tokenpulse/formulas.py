@@ -199,15 +199,31 @@ def ratio_interval(
 ) -> Interval:
     """The interval of 95 % around a rate that lies between two ends, each the ratio of its groups' parts to the wholes.
 
-    It reaches from the lower end less its error to the higher end and its error, not below 0 and not above `most`.
-    None at both where `jackknife_error` is; ValueError as there.
+    Each end has the larger of two errors: that of the jackknife, which knows of groups but says 0 where no part was
+    seen; and that of a share with two successes and two failures more than were seen (Agresti and Coull, 1998), which
+    is never 0 in a sample. Both are less by the share that was sampled. The interval reaches from the lower end to the
+    higher, or from those shares where they lie further out, and 1.96 errors beyond; not below 0, nor above `most`.
+    None at both ends where the wholes are 0. ValueError as `jackknife_error`.
 
-    >>> ratio_interval([1, 3], [2, 4], [4, 4], sampled=1.0, most=1.0), ratio_interval([0, 0], [0, 0], [0, 3], 0.5)
+    >>> ratio_interval([1, 3], [2, 4], [4, 4], sampled=1.0, most=1.0), ratio_interval([0, 0], [0, 0], [0, 0], 0.5)
     ((0.5, 0.75), (None, None))
+    >>> [round(end, 3) for end in ratio_interval([0, 0], [0, 0], [2, 2], sampled=0.01, most=1.0)]
+    [0.0, 0.548]
     """
     below, above = jackknife_error(low, wholes, sampled), jackknife_error(high, wholes, sampled)
-    if below is None or above is None:
+    whole = sum(wholes)
+    if not whole:
         return None, None
-    first = max(0.0, sum(low) / sum(wholes) - CONFIDENCE_95 * below)
-    last = sum(high) / sum(wholes) + CONFIDENCE_95 * above
+    left = 1 - sampled
+    shrunk = whole + 4 * left
+
+    def end(part: int, grouped: float | None) -> tuple[float, float]:
+        """A share with successes and failures added, and the error to be reckoned with."""
+        share = (part + 2 * left) / shrunk
+        # In a window a share may exceed 1, where it has no such error.
+        return share, max(grouped or 0.0, math.sqrt(max(0.0, share * (1 - share)) * left / shrunk))
+
+    (low_share, low_error), (high_share, high_error) = end(sum(low), below), end(sum(high), above)
+    first = max(0.0, min(sum(low) / whole, low_share) - CONFIDENCE_95 * low_error)
+    last = max(sum(high) / whole, high_share) + CONFIDENCE_95 * high_error
     return first, last if most is None else min(most, last)

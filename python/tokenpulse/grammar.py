@@ -86,7 +86,11 @@ def path_names(paths: Path | Iterable[Path]) -> list[str]:
     (['a.jsonl'], ['a.jsonl', '-'])
     """
     names = []
-    for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
+    if not isinstance(paths, (str, os.PathLike, bytes, Iterable)):
+        raise TypeError(f"a path must be str or os.PathLike[str], got {paths!r}")
+    for path in [paths] if isinstance(paths, (str, os.PathLike, bytes)) else paths:
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"a path must be str or os.PathLike[str], got {path!r}")
         name = os.fspath(path)
         if not isinstance(name, str):
             raise TypeError(f"a path must be str or os.PathLike[str], got {path!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,8 +111,8 @@ def test_json_of_a_curve(small: Path) -> None:
     ]
 
 
-def text_of(*args: object) -> str:
-    done = run(*args)
+def text_of(*args: object, stdin: bytes = b"") -> str:
+    done = run(*args, stdin=stdin)
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
     text = done.stdout.decode()
@@ -136,6 +137,7 @@ def test_tables_fit_80_columns_and_say_what_matters() -> None:
     assert "the log has no look-ups" in text_of(VLLM)
     sampled = text_of(RUN, "--sample", "0.5")
     assert "with 95 % confidence" in sampled
+    assert re.search(r"^sample +50 % of the blocks is followed", sampled, re.MULTILINE)
     short = text_of(RUN, "--remember", "50")
     assert "forgotten" in short
     assert "the higher end counts forgotten blocks" in short
@@ -156,6 +158,53 @@ def test_the_table_of_a_trace_and_its_curve() -> None:
     assert "S3-FIFO" in text_of(MOONCAKE, "--blocks", "1000", "--policy", "s3fifo")
 
 
+def test_the_counts_of_a_sample_stand_beside_what_they_come_to() -> None:
+    report, rows = as_json(RUN, "--sample", "0.1"), " ".join(text_of(RUN, "--sample", "0.1").split())
+    for name in ("stored", "evicted", "refilled", "remembered"):
+        told = f"{name} {report[name]:,} in the sample, about {round(10 * report[name]):,} in all"
+        assert told in rows, told
+    assert f"in all, {report['evicted_per_second']:.1f}/s over" in rows
+    assert report["evicted_per_second"] == pytest.approx(10 * report["evicted"] / report["span_seconds"])
+    assert "in the sample" not in text_of(RUN)
+
+
+def test_a_rough_estimate_says_so() -> None:
+    rough = text_of("-", "--curve", "--sample", "0.5", stdin=SMALL.encode())
+    blocks = as_json("-", "--curve", "--sample", "0.5", stdin=SMALL.encode())["curve"]["sampled_distinct"]
+    assert f"A rough estimate: it rests on {blocks} blocks." in rough
+    assert "estimated from 50 % of the blocks" in rough
+    assert "rough" not in text_of("-", "--curve", stdin=SMALL.encode())
+    assert "rough" not in text_of(MOONCAKE, "--curve", "--sample", "0.1")
+    none = text_of("-", "--curve", "--sample", "1e-8", stdin=SMALL.encode())
+    assert "estimated from 0.000001 % of the blocks" in none
+    assert "No block was in the sample" in none
+    assert not any(mark in none for mark in ("knee", "refill <"))
+    points = [line.split() for line in none.split("evicted  refilled")[1].splitlines() if " - " in line]
+    assert len(points) >= 3
+    assert all(point[2:] == ["-"] * 4 for point in points)
+
+
+def test_one_is_not_many(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"timestamp":1,"input_length":5,"output_length":1,"hash_ids":[1]}\nnonsense\n')
+    done = run(path, "--blocks", 1, "--curve")
+    text = done.stdout.decode()
+    for told in ("KV cache of 1 block,", "0 of 1 block that 1 request looked up", "1 reference to 1 block\n"):
+        assert told in text, told
+    assert not re.search(r"\b1 +(blocks|lines|requests|references|events)\b", text)
+    assert "warning: 1 line or event could not be used" in done.stderr.decode()
+
+
+def test_an_event_that_is_skipped_is_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    stored = {"type": "BlockStored", "block_hashes": [1], "medium": "GPU"}
+    line = {"recv": 1.0, "topic": "kv", "seq": 0, "batch": [1.0, [{"type": "Other"}, stored], None]}
+    path.write_text(json.dumps(line) + "\n")
+    text = run(path).stdout.decode()
+    assert re.search(r"^skipped +unknown_kind +1 ", text, re.MULTILINE)
+    assert "line skipped" not in text
+
+
 def test_no_unicode_is_needed() -> None:
     done = run(VLLM, PYTHONIOENCODING="ascii", TERM="dumb", NO_COLOR="1")
     assert done.returncode == 0
@@ -172,6 +221,7 @@ def test_help_names_every_option() -> None:
     options = "stream remember ttl sample blocks policy block-tokens curve sizes seed plot json strict"
     for option in options.split():
         assert f"--{option}" in text
+    assert "implies --curve" in " ".join(text.split())
 
 
 def test_misuse_is_one_line_and_status_2(small: Path, tmp_path: Path) -> None:
@@ -180,12 +230,16 @@ def test_misuse_is_one_line_and_status_2(small: Path, tmp_path: Path) -> None:
     assert "PATH" in fails()
     assert "blocks does not go with KV cache events" in fails(VLLM, "--blocks", 5)
     assert "policy does not go" in fails(VLLM, "--policy", "fifo")
-    assert "curve does not go" in fails(VLLM, "--curve")
+    assert "a curve needs a trace of block hashes" in fails(VLLM, "--curve")
     assert "block_tokens does not go" in fails(VLLM, "--block-tokens", 16)
     assert "stream does not go with a trace" in fails(small, "--stream", "full")
     assert "belongs to the curve" in fails(small, "--sample", "0.1")
     assert "curve is that of lru" in fails(small, "--curve", "--policy", "lfu")
     assert "belong to the curve" in fails(small, "--sizes", "5")
+    assert "sizes must be at least 1, got 0" in fails(small, "--curve", "--sizes", "0")
+    assert "seed says from which blocks the curve is estimated: it needs sample" in fails(small, "--curve", "--seed", 3)
+    assert "needs curve as well" in fails(small, "--sample", "0.5", "--seed", 3)
+    assert "needs curve and sample as well" in fails(small, "--seed", 3)
     assert "--sizes must be whole numbers" in fails(small, "--curve", "--sizes", "5,many")
     assert "--ttl" in fails(VLLM, "--ttl", "10")
     assert "--stream" in fails(VLLM, "--stream", "some")
@@ -238,7 +292,9 @@ def test_a_plot_in_both_formats(small: Path, tmp_path: Path) -> None:
     assert b"asked for: 9 blocks" in (tmp_path / "a.svg").read_bytes()
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     assert "must end in .svg or .png" in fails(small, "--plot", tmp_path / "d.pdf")
-    assert "curve does not go with KV cache events" in fails(VLLM, "--plot", tmp_path / "d.svg")
+    assert "a curve needs a trace of block hashes, got KV cache events" in fails(VLLM, "--plot", tmp_path / "d.svg")
+    empty = fails(small, "--plot", tmp_path / "d.svg", "--sample", "1e-8")
+    assert "no block was in the sample of 0.000001 %" in empty
     assert "d.svg" in fails(small, "--plot", tmp_path / "nowhere" / "d.svg")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svg", "b.svg", "c.png", "small.jsonl"]
 
@@ -249,6 +305,9 @@ def test_a_plot_without_matplotlib_names_the_extra(small: Path, tmp_path: Path) 
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"pip install 'tokenpulse[plot]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    events = run(VLLM, "--plot", tmp_path / "a.svg", PYTHONPATH=str(tmp_path))
+    assert b"a curve needs a trace of block hashes, got KV cache events" in events.stderr
+    assert b"atplotlib" not in events.stderr
 
 
 def test_without_a_plot_matplotlib_is_not_loaded(small: Path) -> None:

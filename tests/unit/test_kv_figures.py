@@ -111,14 +111,6 @@ def test_the_jackknife_where_there_is_nothing_to_divide_by() -> None:
             formulas.jackknife_error([1, 2], [3, 4], sampled)
 
 
-def test_an_interval_stays_within_its_bounds() -> None:
-    low, high = formulas.ratio_interval([0, 9], [1, 9], [10, 10], 0.01, 1.0)
-    assert (low, high) == (0.0, 1.0)
-    assert formulas.ratio_interval([0, 9], [1, 9], [10, 10], 0.01)[1] > 1
-    assert formulas.ratio_interval([0, 0], [0, 0], [0, 5], 0.5) == (None, None)
-    assert formulas.ratio_interval([2, 3], [4, 5], [10, 10], 1.0) == (0.25, 0.45)
-
-
 def test_a_view_of_the_whole_run() -> None:
     total = block(
         stored=40,
@@ -356,5 +348,6 @@ def test_the_table_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.confidence is not None
     text = printed(report)
     assert "with 95 % confidence" in text
-    assert "the sample is 10.00 %" in text
+    assert "10 % of the blocks is followed" in text
+    assert "128 in the sample, about 1,280 in all" in text
     assert report.evicted_per_second == pytest.approx(640)

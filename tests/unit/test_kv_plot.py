@@ -14,6 +14,7 @@ import pytest
 
 from tokenpulse.reporting.kv import Curve, grid
 from tokenpulse.reporting.kv_plot import arrange, check
+from tokenpulse.reporting.text import several
 
 pytest.importorskip("matplotlib")
 
@@ -108,7 +109,7 @@ def test_nothing_lies_over_anything_else(kind: str, monkeypatch: pytest.MonkeyPa
     sizes = [point["blocks"] for point in (curve.knee, *curve.refill_under.values(), curve.points[0]) if point]
     assert len(names) == len(set(sizes))
     for size in sizes:
-        assert sum(f" {size:,} blocks" in name for name in names) == 1
+        assert sum(f" {several(size, 'block')}\n" in name for name in names) == 1
 
 
 def test_names_find_a_place() -> None:

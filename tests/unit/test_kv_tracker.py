@@ -221,6 +221,10 @@ def test_a_hash_beyond_64_bits(wrong: int) -> None:
         ({"mode": "sampled", "rate": 0.0}, "above 0 and at most 1"),
         ({"mode": "sampled", "rate": 1.5}, "above 0 and at most 1"),
         ({"mode": "sampled", "rate": math.nan}, "above 0 and at most 1"),
+        ({"rate": 0}, "rate must be above 0 and at most 1, got 0"),
+        ({"mode": "exact", "rate": 1.5}, "rate must be above 0 and at most 1, got 1.5"),
+        ({"ttl": 0}, "ttl: a duration must be between .*, got 0"),
+        ({"windows": 0}, "windows: a duration must be between .*, got 0"),
         ({"windows": ("1m", "15s")}, "a multiple of the one before it"),
         ({"windows": ("7ns",)}, "window width"),
         ({"scale": 9}, "scale must be between 0 and 8, got 9"),
@@ -303,6 +307,26 @@ def test_snapshots_of_several_caches_add_up() -> None:
         _ = one.snapshot() + busy(windows="1m").snapshot()
     with pytest.raises(TypeError):
         _ = one.snapshot() + 1  # type: ignore[operator]
+
+
+def test_what_may_differ_between_snapshots() -> None:
+    first = KVTracker().snapshot()
+    for settings in ({"remember": 5}, {"ttl": "1m"}, {"max_blocks": 5}):
+        other = KVTracker(**settings).snapshot()  # type: ignore[arg-type]
+        assert (first + other).settings == first.settings
+        assert (other + first).settings == other.settings != first.settings
+    for settings in ({"report": "full"}, {"mode": "sampled"}, {"windows": ["1m"]}, {"scale": 5}):
+        with pytest.raises(ValueError, match="must be the same"):
+            first + KVTracker(**settings).snapshot()  # type: ignore[arg-type]
+
+
+def test_the_only_cache_of_two_meters_is_kept() -> None:
+    with_cache, without = Meter(kv=KVTracker()), Meter()
+    with_cache.kv.store(S, [1])
+    for one, other in ((with_cache, without), (without, with_cache)):
+        kv = (one.snapshot() + other.snapshot()).kv
+        assert kv is not None
+        assert kv.blocks == 1
 
 
 def test_a_merged_sample_has_its_replicates_added() -> None:

@@ -148,7 +148,7 @@ def test_a_bad_line_is_counted_and_named_and_the_rest_read(tmp_path: Path, reaso
     assert report["inputs"][0]["skipped"] == {reason: 1}
     assert report["requests"]["succeeded"] == 2
     warning = done.stderr.decode()
-    assert "warning: 1 lines or events" in warning
+    assert "warning: 1 line or event could not be used" in warning
     assert f"{path}:2: {reason}: " in warning
     assert run("report", "--strict", path).returncode == 1
     table = run("report", path).stdout.decode()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
 import tokenpulse
+from tokenpulse import engine
 from tokenpulse.cli import OK, UNUSABLE
 from tokenpulse.cli.notices import warn
 from tokenpulse.cli.progress import progress_bar
-from tokenpulse.grammar import parse_duration
+from tokenpulse.grammar import parse_duration, path_names
 from tokenpulse.kv import POLICIES, STREAMS
+from tokenpulse.kv.report import NO_CURVE
 
 
 @click.command()
@@ -34,10 +37,16 @@ from tokenpulse.kv import POLICIES, STREAMS
 @click.option("--policy", type=click.Choice(POLICIES), help="Trace: which block makes room. [lru]")
 @click.option("--block-tokens", type=int, metavar="512", help="Trace: tokens of a block. [512]")
 @click.option("--curve", is_flag=True, help="Trace: also hit rate and refill rate of LRU caches of every size.")
-@click.option("--sizes", metavar="1000,10000", help="Further sizes for the curve.")
-@click.option("--seed", type=click.IntRange(min=0), help="Which blocks the curve is estimated from. [0]")
+@click.option("--sizes", metavar="1000,10000", help="Further sizes for the curve, each 1 or more.")
 @click.option(
-    "--plot", metavar="FILE.svg|.png", help="Draw the curve into a file; needs the extra: pip install tokenpulse[plot]."
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Which blocks the curve is estimated from; with --curve and --sample. [0]",
+)
+@click.option(
+    "--plot",
+    metavar="FILE.svg|.png",
+    help="Draw the curve into a file; implies --curve. Needs the extra: pip install tokenpulse[plot].",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 @click.option("--strict", is_flag=True, help="Exit with status 1 if a line or an event could not be used.")
@@ -70,7 +79,7 @@ def kv(
         except ValueError as wrong:
             raise ValueError(f"--ttl: {wrong}") from None
     if plot is not None:
-        _can_plot(plot)
+        _can_plot(plot, paths)
     with progress_bar() as progress:
         made = tokenpulse.kv_report(
             paths,
@@ -109,11 +118,15 @@ def _numbers(text: str | None) -> list[int]:
         raise ValueError(f"--sizes must be whole numbers, such as 1000,10000; got {text!r}") from None
 
 
-def _can_plot(path: str) -> None:
+def _can_plot(path: str, inputs: Sequence[str]) -> None:
     """Find out before the work whether the picture can be drawn."""
     from tokenpulse.reporting.kv_plot import check
 
     try:
         check(path)
     except ModuleNotFoundError as missing:
+        # Of events no picture can be drawn with Matplotlib either: nobody should install it for them.
+        with progress_bar() as progress:
+            if engine.read_kv(path_names(inputs), progress=progress)["kind"] == "events":
+                raise ValueError(NO_CURVE) from None
         raise click.ClickException(str(missing)) from None

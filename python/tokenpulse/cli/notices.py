@@ -16,7 +16,8 @@ def warn(unusable: int, notices: Sequence[Mapping[str, Any]]) -> None:
     from tokenpulse.reporting.text import printable
 
     shown = notices[:MAX_NOTICES]
-    print(f"tokenpulse: warning: {unusable:,} lines or events could not be used", file=sys.stderr)
+    what = "line or event" if unusable == 1 else "lines or events"
+    print(f"tokenpulse: warning: {unusable:,} {what} could not be used", file=sys.stderr)
     for one in shown:
         place = f"{printable(one['path'])}:{one['line']}"
         print(f"  {place}: {one['reason']}: {printable(one['message'])}", file=sys.stderr)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tokenpulse import engine
-from tokenpulse.grammar import Path, duration_ns, path_names
-from tokenpulse.kv.trace import BLOCK_TOKENS, KINDS, KVTrace
+from tokenpulse.grammar import Path, path_names
+from tokenpulse.kv import checks
+from tokenpulse.kv.trace import BLOCK_TOKENS, KINDS, MAX_BLOCK_TOKENS, MAX_REMEMBERED, MAX_SEED, KVTrace
 from tokenpulse.reporting.kv import KVReport
 
 STREAMS = ("copies", "full")
 """What a stream of events says of copies: each store is one and each evict takes one away; or neither does."""
+
+NO_CURVE = f"a curve needs {KINDS['trace']}, got {KINDS['events']}"
 
 
 def kv_report(
@@ -34,7 +37,7 @@ def kv_report(
     at all for a trace.
 
     Of events (our own lines, or vLLM's): `stream` is `copies` (the default) or `full`; `sample`, above 0 and at most 1,
-    follows only that share of the blocks.
+    follows only that share of the blocks. (A `KVTracker` has them as `report` and `rate`.)
 
     Of a trace: it is put through a cache of `blocks` (None: room for all) under `policy` (lru, fifo, s3fifo, lfu), with
     `block_tokens` (512) tokens a block. `curve` gives hits and refills over all sizes of an LRU cache, at `sizes` too;
@@ -44,15 +47,24 @@ def kv_report(
     one of unknown format and for files of both kinds, and ValueError or TypeError for a setting that does not fit.
     """
     names = path_names(paths)
-    sizes = list(sizes)
-    ttl_ns = None if ttl is None else duration_ns(ttl)
+    sizes = checks.sizes(sizes)
+    ttl_ns = None if ttl is None else checks.duration("ttl", ttl)
+    sample = None if sample is None else checks.share("sample", sample)
+    for name, value, least, most in (
+        ("remember", remember, 0, MAX_REMEMBERED),
+        ("blocks", blocks, 1, None),
+        ("block_tokens", block_tokens, 1, MAX_BLOCK_TOKENS),
+        ("seed", seed, 0, MAX_SEED),
+    ):
+        if value is not None:
+            checks.whole(name, value, least, most)
     if stream is not None and stream not in STREAMS:
         raise ValueError(f"stream must be {' or '.join(STREAMS)}, got {stream!r}")
-    if sample is not None and not 0 < sample <= 1:
-        raise ValueError(f"sample must be above 0 and at most 1, got {sample!r}")
-    for name, asked in (("sizes", bool(sizes)), ("seed", seed is not None)):
-        if asked and not curve:
-            raise ValueError(f"{name} belong to the curve, which was not asked for")
+    if sizes and not curve:
+        raise ValueError("sizes belong to the curve, which was not asked for")
+    if seed is not None and (not curve or sample is None):
+        missing = " and ".join(name for name, given in (("curve", curve), ("sample", sample is not None)) if not given)
+        raise ValueError(f"seed says from which blocks the curve is estimated: it needs {missing} as well")
     if curve and policy not in (None, "lru"):
         raise ValueError(f"the curve is that of lru: policy must be lru with it, got {policy!r}")
     read = engine.read_kv(
@@ -63,12 +75,14 @@ def kv_report(
         sample=sample,
         progress=progress,
     )
-    given = {"blocks": blocks, "policy": policy, "block_tokens": block_tokens, "curve": curve or None}
+    given = {"blocks": blocks, "policy": policy, "block_tokens": block_tokens}
     wrong = [name for name, value in given.items() if value is not None]
     if read["kind"] == "trace":
         wrong = [] if stream is None else ["stream"]
         if sample is not None and not curve:
             raise ValueError("sample of a trace belongs to the curve, which was not asked for")
+    elif curve:
+        raise ValueError(NO_CURVE)
     if wrong:
         raise ValueError(f"{wrong[0]} does not go with {KINDS[read['kind']]}, which is what was read")
     if read["kind"] == "events":

@@ -64,7 +64,7 @@ class Spike(NamedTuple):
     per_second: float
     """Evictions per second of the pane, in sampled mode scaled to all blocks."""
     ratio: float
-    """How many times the mean of the panes that the window covers."""
+    """How many times the mean of the panes that the window covers since the first event."""
 
 
 class KVView:
@@ -442,9 +442,11 @@ class KVSnapshot:
 
     @classmethod
     def merge(cls, snapshots: Iterable[KVSnapshot]) -> KVSnapshot:
-        """Several snapshots, each of a cache of its own, added up. ValueError if there are none or settings differ.
+        """Several snapshots, each of a cache of its own, added up.
 
-        Counts, sketches and blocks add up exactly. A window is as wide as the widest.
+        Counts, sketches and blocks add up exactly. A window is as wide as the widest. `report`, `mode` and `rate`,
+        windows and scale must be the same, else ValueError, as where there is none; `remember`, `ttl_ns` and
+        `max_blocks` may differ: the first one's are shown.
         """
         raws = [snapshot._raw for snapshot in snapshots]
         if not raws:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tokenpulse import engine
-from tokenpulse.grammar import Path, duration_ns, path_names
+from tokenpulse.grammar import Path, path_names
+from tokenpulse.kv import checks
 from tokenpulse.reporting.kv import Curve, KVReport, grid
 
 POLICIES = ("lru", "fifo", "s3fifo", "lfu")
@@ -19,6 +20,8 @@ BLOCK_TOKENS = 512
 """Tokens of a block, where a trace does not say."""
 
 MAX_BLOCK_TOKENS = 1 << 30
+MAX_REMEMBERED = (1 << 26) - 1
+MAX_SEED = (1 << 64) - 1
 
 
 class KVTrace:
@@ -85,11 +88,17 @@ class KVTrace:
         """The trace through a cache of so many blocks; None is room for all.
 
         `policy`: lru, fifo, s3fifo or lfu. `remember` and `ttl` limit the memory of evicted blocks, which has no limit
-        otherwise. ValueError for what does not fit. A `curve` is taken into the report as it is.
+        otherwise. A `curve` is taken into the report as it is. ValueError or TypeError, which names the argument, for
+        what does not fit.
         """
         if policy not in POLICIES:
             raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {policy!r}")
-        ttl_ns = None if ttl is None else duration_ns(ttl)
+        if curve is not None and not isinstance(curve, Curve):
+            raise TypeError(f"curve must be what KVTrace.curve gave, or None, got {curve!r}")
+        blocks = None if blocks is None else checks.whole("blocks", blocks, 1)
+        remember = None if remember is None else checks.whole("remember", remember, 0, MAX_REMEMBERED)
+        block_tokens = checks.whole("block_tokens", block_tokens, 1, MAX_BLOCK_TOKENS)
+        ttl_ns = None if ttl is None else checks.duration("ttl", ttl)
         replay = self._raw.replay(blocks, policy, remember, ttl_ns, block_tokens)
         settings = {
             "blocks": blocks,
@@ -112,11 +121,12 @@ class KVTrace:
         """Hits and refills of an LRU cache of every size: at round sizes up to all blocks, and at `sizes`.
 
         With a `rate`, above 0 and at most 1, only that share of the blocks is looked at, chosen by `seed`: much
-        faster, and an estimate. ValueError for what does not fit.
+        faster, and an estimate. ValueError or TypeError, which names the argument, for what does not fit.
         """
-        if not 1 <= block_tokens <= MAX_BLOCK_TOKENS:
-            raise ValueError(f"block_tokens must be between 1 and {MAX_BLOCK_TOKENS}, got {block_tokens}")
-        asked = sorted(set(sizes))
+        asked = sorted(set(checks.sizes(sizes)))
+        rate = None if rate is None else checks.share("rate", rate)
+        seed = checks.whole("seed", seed, 0, MAX_SEED)
+        block_tokens = checks.whole("block_tokens", block_tokens, 1, MAX_BLOCK_TOKENS)
         every = sorted({*grid(self.distinct), *asked})
         raw = self._raw.curve(every, rate, seed)
         return Curve.of(raw, every, asked, rate=rate, seed=seed, block_tokens=block_tokens)

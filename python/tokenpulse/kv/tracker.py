@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tokenpulse import engine
-from tokenpulse.grammar import duration_ns
+from tokenpulse.kv import checks
 from tokenpulse.kv.snapshot import KVSnapshot
 
 REMEMBER = 1_000_000
@@ -37,11 +37,11 @@ class KVTracker(engine.CoreKVTracker):
         return super().__new__(
             cls,
             remember=remember,
-            ttl_ns=duration_ns(ttl),
+            ttl_ns=checks.duration("ttl", ttl),
             report=report,
             mode=mode,
-            rate=rate,
-            windows_ns=None if widths is None else [duration_ns(width) for width in widths],
+            rate=checks.share("rate", rate),
+            windows_ns=None if widths is None else [checks.duration("windows", width) for width in widths],
             max_blocks=max_blocks,
             scale=scale,
         )

@@ -55,7 +55,8 @@ class Curve:
     `points` are in order of size: `blocks`, `tokens` (blocks times tokens of a block), `hits`, `hit_rate`, `evicted`,
     `refilled`, `refill_rate`; those of `sizes` were asked for. `knee` is the point beyond which a further block brings
     less than the average one; `refill_under["0.05"]` that from which on the refill rate stays under 5 %. Both are
-    looked for among all sizes. In sampled mode the counts are estimates, and no whole numbers.
+    looked for among all sizes. In sampled mode the counts are estimates, and no whole numbers; if not one block was in
+    the sample, there is no estimate: `distinct`, the figures of the points, knee and limits are None.
     """
 
     mode: str
@@ -63,7 +64,7 @@ class Curve:
     seed: int
     sizes: list[int]
     references: int
-    distinct: int
+    distinct: int | None
     sampled_references: int
     sampled_distinct: int
     block_tokens: int
@@ -84,12 +85,15 @@ class Curve:
     ) -> Curve:
         """The curve of what the engine found at these sizes, some of which were asked for."""
         references = raw["references"]
+        empty = rate is not None and not raw["sampled_distinct"]
         counts = zip(raw["hits"].tolist(), raw["evicted"].tolist(), raw["refilled"].tolist(), strict=True)
 
         def point(size: int, hits: float, evicted: float, refilled: float) -> Figures:
+            sized = {"blocks": size, "tokens": size * block_tokens}
+            if empty:
+                return sized | dict.fromkeys(("hits", "hit_rate", "evicted", "refilled", "refill_rate"))
             return {
-                "blocks": size,
-                "tokens": size * block_tokens,
+                **sized,
                 "hits": hits,
                 "hit_rate": formulas.ratio(hits, references),
                 "evicted": evicted,
@@ -98,7 +102,7 @@ class Curve:
             }
 
         def mark(found: Mapping[str, Any] | None) -> Figures | None:
-            if found is None:
+            if found is None or empty:
                 return None
             return point(found["blocks"], found["hits"], found["evicted"], found["refilled"])
 
@@ -108,7 +112,7 @@ class Curve:
             seed=seed,
             sizes=list(asked),
             references=references,
-            distinct=raw["distinct"],
+            distinct=None if empty else raw["distinct"],
             sampled_references=raw["sampled_references"],
             sampled_distinct=raw["sampled_distinct"],
             block_tokens=block_tokens,
@@ -116,6 +120,11 @@ class Curve:
             knee=mark(raw["knee"]),
             refill_under={name: mark(raw["refill_under"][name]) for name in LIMITS},
         )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether not one block was in the sample, so that nothing is known."""
+        return self.mode == "sampled" and not self.sampled_distinct
 
     def to_dict(self) -> Figures:
         """The curve as the JSON object that `tokenpulse kv --curve --json` prints under `curve`."""
@@ -127,7 +136,7 @@ class Curve:
         The knee and the sizes of `refill_under` are named in it, and the point of so many `blocks`, if it has one.
 
         Needs Matplotlib: ModuleNotFoundError, which names the extra `plot`, where that is not installed. ValueError
-        for another ending and for a trace without blocks.
+        for another ending, for a trace without blocks and for a sample without one.
         """
         from tokenpulse.reporting.kv_plot import draw
 
@@ -135,7 +144,8 @@ class Curve:
 
     def __repr__(self) -> str:
         how = "exact" if self.mode == "exact" else f"sampled at {self.rate:g}"
-        return f"<tokenpulse.kv.Curve, {how}: {self.references} references, {self.distinct} blocks>"
+        blocks = "unknown" if self.distinct is None else self.distinct
+        return f"<tokenpulse.kv.Curve, {how}: {self.references} references, {blocks} blocks>"
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenpulse.reporting.kv import LIMITS, Curve, Figures
-from tokenpulse.reporting.text import count, percent
+from tokenpulse.reporting.text import count, percent, setting_percent, several
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +64,9 @@ def draw(curve: Curve, path: str | os.PathLike[str], blocks: int | None = None) 
     check(path)
     if not curve.points or not curve.references:
         raise ValueError("the trace has no blocks, of which a curve could be drawn")
+    if curve.is_empty:
+        rate = setting_percent(curve.rate)
+        raise ValueError(f"no block was in the sample of {rate}, so that there is no curve to draw: take a higher rate")
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -112,11 +115,11 @@ def _panels(figure: Figure, curve: Curve, blocks: int | None) -> None:
     upper.tick_params(labelbottom=False)
     lower.xaxis.set_major_locator(FixedLocator(_ticks(first, last)))
     lower.xaxis.set_major_formatter(lambda size, _: count(round(size)))
-    lower.set_xlabel(f"cache size, blocks of {count(curve.block_tokens)} tokens")
+    lower.set_xlabel(f"cache size, blocks of {several(curve.block_tokens, 'token')}")
     _names(figure, upper, marks, top)
-    sample = f"estimated from {100 * curve.rate:g} % of the blocks, seed {curve.seed}"
+    sample = f"estimated from {setting_percent(curve.rate)} of the blocks, seed {curve.seed}"
     figure.text(LEFT, 0.965, "Hit rate and refill rate of LRU caches, by size", fontsize=12, fontweight="bold")
-    told = f"{count(curve.references)} references to {count(round(curve.distinct))} blocks"
+    told = f"{several(curve.references, 'reference')} to {several(curve.distinct or 0, 'block')}"
     how = "exact" if curve.mode == "exact" else sample
     figure.text(LEFT, 0.935, f"{told}; {how}", color=FAINT)
 
@@ -143,7 +146,7 @@ def _marks(curve: Curve, blocks: int | None) -> Iterable[_Mark]:
     for size, names in named.items():
         point = points[size]
         refill = "none evicted" if point["refill_rate"] is None else f"refill {percent(point['refill_rate'])}"
-        text = f"{', '.join(names)}: {count(size)} blocks\nhit {percent(point['hit_rate'])}, {refill}"
+        text = f"{', '.join(names)}: {several(size, 'block')}\nhit {percent(point['hit_rate'])}, {refill}"
         yield _Mark(size, text, point)
 
 

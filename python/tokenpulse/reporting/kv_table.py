@@ -1,4 +1,7 @@
-"""A KV report for people: tables that fit 80 columns, times in the unit that their row names."""
+"""A KV report for people: tables that fit 80 columns, times in the unit that their row names.
+
+On a narrower terminal texts are broken between words and tables are as wide as they must be: no figure is cut.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,25 @@ from rich.table import Table
 
 from tokenpulse.reporting import reasons
 from tokenpulse.reporting.kv import LIMITS, SPANS, Curve, Figures, KVReport
-from tokenpulse.reporting.layout import ENOUGH, HEADS, MARK, MAX_ROWS, figures_table, heading, note, percentile, show
-from tokenpulse.reporting.text import count, in_unit, number, percent, printable, unit
+from tokenpulse.reporting.layout import (
+    HEADS,
+    MAX_ROWS,
+    figures_table,
+    heading,
+    note,
+    percentile,
+    show,
+    unusable_table,
+)
+from tokenpulse.reporting.text import count, in_unit, number, percent, printable, setting_percent, several, unit
 
 MEANING = "gap: eviction to refill; lifetime: store to eviction; idle: last use to eviction."
 
 HIGH = 0.05
 """The refill rate from which on it is worth to look for a cause."""
+
+FEW_BLOCKS = 100
+"""The blocks in the sample of a curve below which its figures are said to be rough."""
 
 POLICIES = {"lru": "LRU", "fifo": "FIFO", "s3fifo": "S3-FIFO", "lfu": "LFU"}
 
@@ -62,7 +77,9 @@ def _cache(report: KVReport) -> Iterator[RenderableType]:
 def _title(report: KVReport) -> str:
     settings = report.settings
     if report.kind == "trace":
-        room = "with room for every block" if settings["blocks"] is None else f"of {count(settings['blocks'])} blocks"
+        room = (
+            "with room for every block" if settings["blocks"] is None else f"of {several(settings['blocks'], 'block')}"
+        )
         return f"KV cache {room}, {POLICIES[settings['policy']]}"
     caches = f"{count(report.streams)} KV caches" if report.streams and report.streams > 1 else "KV cache"
     return f"{caches}, events as {settings['report']}"
@@ -72,44 +89,61 @@ def _lookups(report: KVReport) -> Iterator[_Row]:
     if report.lookups is None:
         yield "hit rate", "-", "the log has no look-ups"
         return
-    asked = f"{count(report.hits or 0)} of {count(report.lookups)} {report.unit} that {count(report.requests or 0)}"
-    yield "hit rate", percent(report.hit_rate), f"{asked} requests looked up"
+    looked_up = several(report.lookups, report.unit.removesuffix("s"))
+    asked = f"{count(report.hits or 0)} of {looked_up} that {several(report.requests or 0, 'request')} looked up"
+    yield "hit rate", percent(report.hit_rate), asked
     if report.relookups is not None and report.relookups["n"]:
-        hit, queried, n = (count(report.relookups[name]) for name in ("hit", "queried", "n"))
-        yield "  when resumed", percent(report.relookups["hit_rate"]), f"{hit} of {queried} tokens, {n} preemptions"
+        hit, queried, n = (report.relookups[name] for name in ("hit", "queried", "n"))
+        told = f"{count(hit)} of {several(queried, 'token')}, {several(n, 'preemption')}"
+        yield "  when resumed", percent(report.relookups["hit_rate"]), told
     if report.tokens is not None:
-        found = f"{count(report.tokens['hit'])} of {count(report.tokens['queried'])} tokens"
+        found = f"{count(report.tokens['hit'])} of {several(report.tokens['queried'], 'token')}"
         yield "token hit rate", percent(report.tokens["hit_rate"]), found
 
 
 def _blocks(report: KVReport) -> Iterator[_Row]:
-    sample = "" if report.confidence is None else f"; the sample is {percent(report.settings['rate'])}"
-    yield "stored", count(report.stored), f"blocks computed{sample}"
+    if report.confidence is not None:
+        share = setting_percent(report.settings["rate"])
+        yield "sample", share, "of the blocks is followed"
+
+    def row(name: str, one: str, many: str | None = None, pace: str = "") -> _Row:
+        """A count and what it is of: of one block or of many."""
+        amount = getattr(report, "blocks" if name == "resident" else name)
+        meaning = one if many is None or amount == 1 else many
+        if report.confidence is None:
+            return name, count(amount), meaning + pace
+        whole = count(round(amount / report.settings["rate"]))
+        return name, count(amount), f"in the sample, about {whole} in all{pace}: {meaning}"
+
+    yield row("stored", "block computed", "blocks computed")
     pace = "" if report.evicted_per_second is None else f", {number(report.evicted_per_second)}/s"
     if pace and report.span_seconds is not None:
         long = unit(report.span_seconds)
         pace += f" over {in_unit(report.span_seconds, long)} {long}"
-    yield "evicted", count(report.evicted), "for want of space" + pace
-    yield "refilled", count(report.refilled), "computed again after their eviction"
+    yield row("evicted", "for want of space", pace=pace)
+    yield row("refilled", "computed again after their eviction")
     if report.forgotten:
-        yield "forgotten", count(report.forgotten), "evicted, and no longer remembered"
+        yield row("forgotten", "evicted, and no longer remembered")
     yield "refill rate", _refill_rate(report), "refilled of the evicted"
     if report.confidence is not None:
         low, high = report.confidence
         told = "-" if low is None or high is None else f"{percent(low)} to {percent(high)}"
         yield "  of all blocks", told, "with 95 % confidence, by the sample"
-    for name, meaning in (
-        ("repeated", "stores of a block that was there"),
-        ("released", "copies evicted while others stayed"),
-        ("onloaded", "brought up from a lower tier"),
-        ("offloaded", "put into a lower tier"),
-        ("cleared", "times that the cache was emptied"),
+    for name, one, many in (
+        ("repeated", "store of a block that was there", "stores of a block that was there"),
+        ("released", "copy evicted while another stayed", "copies evicted while others stayed"),
+        ("onloaded", "brought up from a lower tier", None),
+        ("offloaded", "put into a lower tier", None),
     ):
         if getattr(report, name):
-            yield name, count(getattr(report, name)), meaning
+            yield row(name, one, many)
+    if report.cleared:
+        times = "time" if report.cleared == 1 else "times"
+        yield "cleared", count(report.cleared), f"{times} that the cache was emptied"
     tiers = ", ".join(f"{tier} {count(n)}" for tier, n in report.resident.items() if n)
-    yield "resident", count(report.blocks), "blocks at the end" + (f": {tiers}" if tiers else "")
-    yield "remembered", count(report.remembered), "evicted blocks at the end"
+    at_end = "at the end" + (f": {tiers}" if tiers else "")
+    yield row("resident", f"block {at_end}", f"blocks {at_end}")
+    yield row("remembered", "evicted block at the end", "evicted blocks at the end")
 
 
 def _refill_rate(report: KVReport) -> str:
@@ -151,20 +185,13 @@ def _times(report: KVReport) -> Iterator[RenderableType]:
     yield table
     yield note(MEANING)
     if marked:
-        needs = "; ".join(f"{HEADS[name]} needs {count(ENOUGH[name])}" for name in HEADS if name in marked)
-        yield note(f"{MARK} too few values for this percentile ({needs}): it is near the maximum.")
+        yield too_few(marked)
 
 
 def _unusable(report: KVReport) -> Iterator[RenderableType]:
-    table = figures_table("", "reason", "count", "what it means", left=2)
-    table.columns[0].no_wrap = table.columns[1].no_wrap = True
-    table.columns[3].justify, table.columns[3].no_wrap = "left", False
-    skipped: dict[str, int] = {}
-    for one in report.inputs:
-        for reason, times in one["skipped"].items():
-            skipped[reason] = skipped.get(reason, 0) + times
-    for reason, times in sorted(skipped.items()):
-        table.add_row("line skipped", reason, count(times), reasons.KV_SKIPPED.get(reason, ""))
+    table, skipped = unusable_table(report.inputs)
+    for reason, times in skipped.items():
+        table.add_row("skipped", reason, count(times), reasons.KV_SKIPPED.get(reason, ""))
     for reason, times in report.rejected.items():
         table.add_row("event refused", reason, count(times), reasons.KV_REJECTED.get(reason, ""))
     if report.clamped:
@@ -173,16 +200,15 @@ def _unusable(report: KVReport) -> Iterator[RenderableType]:
     if loss.get("batches"):
         table.add_row("batch lost", "gap", count(loss["batches"]), reasons.KV_LOST)
     if loss.get("restarts"):
-        table.add_row("sequence", "restart", count(loss["restarts"]), "it began anew; the blocks were taken to stay")
+        table.add_row("sequence", "restart", count(loss["restarts"]), reasons.KV_RESTARTED)
     if table.row_count:
         yield heading("Not counted, and why")
         yield table
 
 
 def _curve(curve: Curve) -> Iterator[RenderableType]:
-    how = "exact" if curve.mode == "exact" else f"estimated from {percent(curve.rate)} of the blocks"
-    seen = f"{count(curve.references)} references to {count(round(curve.distinct))} blocks"
-    yield heading(f"LRU caches of every size, {how}: {seen}")
+    how = "exact" if curve.mode == "exact" else f"estimated from {setting_percent(curve.rate)} of the blocks"
+    yield heading(f"LRU caches of every size, {how}: {_seen(curve)}")
     table = figures_table("", "blocks", "tokens", "hit rate", "refill rate", "evicted", "refilled")
     marks = _marks(curve)
     rows = [point for point in curve.points if _is_shown(point["blocks"], curve)]
@@ -197,15 +223,24 @@ def _curve(curve: Curve) -> Iterator[RenderableType]:
             count(one["tokens"]),
             percent(one["hit_rate"]),
             percent(one["refill_rate"]),
-            count(round(one["evicted"])),
-            count(round(one["refilled"])),
+            *("-" if one[name] is None else count(round(one[name])) for name in ("evicted", "refilled")),
         )
     yield table
+    if curve.is_empty:
+        yield note("No block was in the sample: there are no figures. Take a higher rate.")
+    elif curve.mode == "sampled" and curve.sampled_distinct < FEW_BLOCKS:
+        yield note(f"A rough estimate: it rests on {several(curve.sampled_distinct, 'block')}. Take a higher rate.")
     if len(rows) < len(curve.points):
         yield note("--json has more sizes.")
     if marks:
         yield note("Knee: beyond it a further block brings less than the average one.")
         yield note("refill < 5 %: the least cache from which on the refill rate stays under that.")
+
+
+def _seen(curve: Curve) -> str:
+    """What a curve is of, as far as it is known."""
+    references = several(curve.references, "reference")
+    return references if curve.distinct is None else f"{references} to {several(curve.distinct, 'block')}"
 
 
 def _is_shown(size: int, curve: Curve) -> bool:

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tokenpulse.reporting.text import ms
+from tokenpulse.reporting.text import count, ms
 
 MAX_ROWS = 40
 """Rows shown at most where there may be many; `--json` has them all."""
@@ -27,13 +27,34 @@ HEADS = {"p50": "P50", "p90": "P90", "p95": "P95", "p99": "P99", "p999": "P99.9"
 def show(parts: Iterable[RenderableType], stream: IO[str]) -> None:
     """Print to a stream; a terminal gets bold headings, everything else plain text."""
     console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
-    printed = list(parts)
-    # A table too wide for the stream is printed as wide as it is: a figure without its row's name says nothing.
-    roomy = console.options.update(width=1000)
-    tables = [Measurement.get(console, roomy, part).minimum for part in printed if isinstance(part, Table)]
-    console.width = max(console.width, *tables, 1)
-    for part in printed:
+    width = console.width
+    for part in parts:
+        console.width = max(1, _settle(console, part, width) if isinstance(part, Table) else width)
         console.print(part)
+
+
+def _settle(console: Console, table: Table, width: int) -> int:
+    """See to it that a table's figures are printed whole and its words unbroken, and return the width for that.
+
+    A table too wide for the stream is printed as wide as it must be: a figure that is cut says something else, and one
+    without its row's name says nothing. What room there is goes to the columns of text, the first ones first.
+    """
+    roomy = console.options.update(width=100_000)
+    whole = Measurement.get(console, roomy, table).maximum
+    if whole <= width:
+        return width
+    ranges = []
+    for column in table.columns:
+        cells = [Measurement.get(console, roomy, cell) for cell in (column.header, *column.cells)]
+        most = max(column.min_width or 0, *(cell.maximum for cell in cells))
+        least = max(column.min_width or 0, *(cell.minimum for cell in cells))
+        ranges.append((most if column.no_wrap else least, most))
+    between = whole - sum(most for _, most in ranges)
+    room = max(0, width - between - sum(least for least, _ in ranges))
+    for column, (least, most) in zip(table.columns, ranges, strict=True):
+        column.width = min(most, least + room)
+        room -= column.width - least
+    return max(width, between + sum(column.width or 0 for column in table.columns))
 
 
 def percentile(
@@ -46,6 +67,12 @@ def percentile(
         return Text(shown(figures[name]) + " ")
     marked[name] = marked.get(name, 0) + 1
     return Text(shown(figures[name]) + MARK, style="dim")
+
+
+def too_few(marked: Mapping[str, int]) -> RenderableType:
+    """The note that explains the marked percentiles."""
+    needs = "; ".join(f"{HEADS[name]} needs {count(ENOUGH[name])}" for name in HEADS if name in marked)
+    return note(f"{MARK} too few values for this percentile ({needs}): it is near the maximum.")
 
 
 def heading(text: str) -> Text:
@@ -79,3 +106,15 @@ def figures_table(*heads: str, left: int = 1, head: bool = True) -> Table:
             min_width=None if figures else 8,
         )
     return table
+
+
+def unusable_table(inputs: Iterable[Mapping[str, Any]]) -> tuple[Table, dict[str, int]]:
+    """A table of what could not be used, still empty, and how often each reason had something skipped."""
+    table = figures_table("", "reason", "count", "what it means", left=2)
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
+    table.columns[3].justify, table.columns[3].no_wrap = "left", False
+    skipped: dict[str, int] = {}
+    for one in inputs:
+        for reason, times in one["skipped"].items():
+            skipped[reason] = skipped.get(reason, 0) + times
+    return table, dict(sorted(skipped.items()))

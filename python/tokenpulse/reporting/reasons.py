@@ -56,3 +56,4 @@ KV_REJECTED = {
 
 KV_CLAMPED = "time before the block's last use or eviction"
 KV_LOST = "missing in the sequence: what they told is not counted"
+KV_RESTARTED = "not above the last number; if 0, the cache was taken to be empty"

@@ -10,9 +10,19 @@ from typing import IO, Any
 from rich.console import RenderableType
 
 from tokenpulse.reporting import reasons
-from tokenpulse.reporting.layout import ENOUGH, HEADS, MARK, MAX_ROWS, figures_table, heading, note, percentile, show
+from tokenpulse.reporting.layout import (
+    HEADS,
+    MARK,
+    MAX_ROWS,
+    figures_table,
+    heading,
+    note,
+    percentile,
+    show,
+    unusable_table,
+)
 from tokenpulse.reporting.report import Report
-from tokenpulse.reporting.text import count, ms, number, percent, printable
+from tokenpulse.reporting.text import count, ms, number, percent, printable, several
 
 BAR = 12
 """Length of the longest bar of a timeline."""
@@ -97,8 +107,7 @@ def _latency(report: Report) -> Iterator[RenderableType]:
         f"within {math.ceil(1e4 * report.rules['relative_error']) / 100} % of the exact value above 1 us."
     )
     if marked:
-        needs = "; ".join(f"{HEADS[name]} needs {count(ENOUGH[name])}" for name in HEADS if name in marked)
-        yield note(f"{MARK} too few values for this percentile ({needs}): it is near the maximum.")
+        yield too_few(marked)
     if empty:
         yield note(f"No values: {', '.join(empty)}.")
 
@@ -125,8 +134,8 @@ def _throughput(report: Report) -> Iterator[RenderableType]:
     requests = report.requests
     table = figures_table("", "", "", left=1, head=False)
     table.columns[2].justify = "left"
-    output, prompt = count(report.tokens["output"]), count(report.tokens["prompt"])
-    table.add_row("output tokens/s", number(report.rates["output_tokens_per_second"]), f"{output} tokens{span}")
+    output, prompt = several(report.tokens["output"], "token"), count(report.tokens["prompt"])
+    table.add_row("output tokens/s", number(report.rates["output_tokens_per_second"]), f"{output}{span}")
     table.add_row(
         "requests/s",
         number(report.rates["requests_per_second"]),
@@ -139,7 +148,7 @@ def _throughput(report: Report) -> Iterator[RenderableType]:
         table.add_row(
             "preemptions",
             count(report.preemptions["events"]),
-            f"{count(report.preemptions['requests'])} ended requests had one or more",
+            f"{several(report.preemptions['requests'], 'ended request')} had one or more",
         )
     yield table
 
@@ -190,14 +199,8 @@ def limits(slo: Mapping[str, Any]) -> str:
 
 
 def _unusable(report: Report) -> Iterator[RenderableType]:
-    table = figures_table("", "reason", "count", "what it means", left=2)
-    table.columns[0].no_wrap = table.columns[1].no_wrap = True
-    table.columns[3].justify, table.columns[3].no_wrap = "left", False
-    skipped: dict[str, int] = {}
-    for one in report.inputs:
-        for reason, times in one["skipped"].items():
-            skipped[reason] = skipped.get(reason, 0) + times
-    for reason, times in sorted(skipped.items()):
+    table, skipped = unusable_table(report.inputs)
+    for reason, times in skipped.items():
         table.add_row("line skipped", reason, count(times), reasons.SKIPPED.get(reason, ""))
     for reason, times in report.rejected.items():
         table.add_row("event refused", reason, count(times), reasons.REJECTED.get(reason, ""))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_DOWN, Context, Decimal
+
 
 def count(amount: int) -> str:
     """A count with its thousands apart.
@@ -10,6 +12,15 @@ def count(amount: int) -> str:
     '1,234,567'
     """
     return f"{amount:,}"
+
+
+def several(amount: int, noun: str) -> str:
+    """A count and what it counts, in the singular where it is one.
+
+    >>> several(1, "block"), several(1200, "block"), several(0, "line")
+    ('1 block', '1,200 blocks', '0 lines')
+    """
+    return f"{count(amount)} {noun}{'' if amount == 1 else 's'}"
 
 
 def number(amount: float | None) -> str:
@@ -72,6 +83,19 @@ def percent(share: float | None) -> str:
     if share in (0, 1):
         return f"{share * 100:.0f} %"
     return f"{min(99.99, max(0.01, 100 * share)):.2f} %"
+
+
+_SIX_DIGITS = Context(prec=6, rounding=ROUND_DOWN)
+
+
+def setting_percent(share: float) -> str:
+    """A share that was set, in percent, with as many digits as it takes, up to six: neither 0 nor 100 unless it is.
+
+    >>> setting_percent(0.07), setting_percent(1e-8), setting_percent(0.99999999), setting_percent(1.0)
+    ('7 %', '0.000001 %', '99.9999 %', '100 %')
+    """
+    value = _SIX_DIGITS.multiply(Decimal(repr(share)), Decimal(100))
+    return f"{value.normalize(_SIX_DIGITS):{'f' if value >= Decimal('1e-9') else 'e'}} %"
 
 
 def printable(text: str) -> str:

@@ -71,17 +71,26 @@ impl PyKVTracker {
         held.writable()?;
         Ok(&held.meter)
     }
+
+    /// Has the meter take a call about blocks.
+    #[inline]
+    fn blocks(
+        &self,
+        t: &Bound<'_, PyAny>,
+        hashes: &Bound<'_, PyAny>,
+        group: Option<&Bound<'_, PyAny>>,
+        take: impl FnOnce(&Meter, i64, &[u64], i64),
+    ) -> PyResult<()> {
+        let t = any_time(t)?;
+        let group = group.map_or(Ok(0), |group| whole(group, "group"))?;
+        take(self.meter()?, t, Hashes::new().read_bits(hashes, "hashes")?, group);
+        Ok(())
+    }
 }
 
 #[cold]
 fn taken() -> PyErr {
     PyValueError::new_err("kv must be a KVTracker that was not used yet and belongs to no meter")
-}
-
-/// A tier by its name; one that is unknown is no error.
-#[inline]
-fn tier(name: &str) -> Option<Tier> {
-    Tier::from_name(name)
 }
 
 #[pymethods]
@@ -133,9 +142,7 @@ impl PyKVTracker {
         tier: &str,
         group: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (t, group) = (any_time(t)?, self::group(group)?);
-        self.meter()?.kv_store(t, Hashes::new().read_bits(hashes, "hashes")?, self::tier(tier), group);
-        Ok(())
+        self.blocks(t, hashes, group, |meter, t, hashes, group| meter.kv_store(t, hashes, Tier::from_name(tier), group))
     }
 
     /// Blocks, or copies of them, left a tier for want of space: one event for each hash.
@@ -147,17 +154,13 @@ impl PyKVTracker {
         tier: &str,
         group: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (t, group) = (any_time(t)?, self::group(group)?);
-        self.meter()?.kv_evict(t, Hashes::new().read_bits(hashes, "hashes")?, self::tier(tier), group);
-        Ok(())
+        self.blocks(t, hashes, group, |meter, t, hashes, group| meter.kv_evict(t, hashes, Tier::from_name(tier), group))
     }
 
     /// Resident blocks were used: one event for each hash.
     #[pyo3(signature = (t, hashes, group = None))]
     fn touch(&self, t: &Bound<'_, PyAny>, hashes: &Bound<'_, PyAny>, group: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let (t, group) = (any_time(t)?, self::group(group)?);
-        self.meter()?.kv_touch(t, Hashes::new().read_bits(hashes, "hashes")?, group);
-        Ok(())
+        self.blocks(t, hashes, group, Meter::kv_touch)
     }
 
     /// A request looked for its prompt: tokens asked for and tokens found, at its admission or again after a preemption.
@@ -243,12 +246,6 @@ impl PyKVTracker {
         let Settings { remember, report, .. } = self.settings();
         format!("KVTracker(remember={remember}, report={:?}, mode={:?})", report.name(), self.mode())
     }
-}
-
-/// The group of blocks that a call is about.
-#[inline]
-fn group(group: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
-    group.map_or(Ok(0), |group| whole(group, "group"))
 }
 
 pub fn report_from_name(name: &str) -> PyResult<Report> {
