@@ -22,6 +22,7 @@ from tokenpulse.reporting.layout import (
     note,
     percentile,
     show,
+    too_few,
     unusable_table,
 )
 from tokenpulse.reporting.text import count, in_unit, number, percent, printable, setting_percent, several, unit

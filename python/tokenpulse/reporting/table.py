@@ -19,6 +19,7 @@ from tokenpulse.reporting.layout import (
     note,
     percentile,
     show,
+    too_few,
     unusable_table,
 )
 from tokenpulse.reporting.report import Report
