@@ -313,6 +313,7 @@ def test_block_tokens_scale_the_tokens(mooncake: KVTrace) -> None:
         (lambda t: t.curve(5), TypeError, "sizes must be an iterable of whole numbers, .* got 5"),
         (lambda t: t.curve("12"), TypeError, "sizes must be an iterable of whole numbers, .* got '12'"),
         (lambda t: t.curve(["a"]), TypeError, "each of sizes must be a whole number, at least 1, got 'a'"),
+        (lambda t: t.curve(seed=3), ValueError, "it needs a rate"),
         (lambda t: t.curve(rate="x"), TypeError, "rate must be a number above 0 and at most 1, got 'x'"),
         (lambda t: t.curve(seed=1.5), TypeError, "seed must be a whole number, between 0 and .*, got 1.5"),
         (lambda t: t.curve(seed=-1), ValueError, "seed must be between 0 and .*, got -1"),

@@ -126,6 +126,8 @@ class KVTrace:
         asked = sorted(set(checks.sizes(sizes)))
         rate = None if rate is None else checks.share("rate", rate)
         seed = checks.whole("seed", seed, 0, MAX_SEED)
+        if rate is None and seed:
+            raise ValueError("seed says from which blocks the curve is estimated: it needs a rate")
         block_tokens = checks.whole("block_tokens", block_tokens, 1, MAX_BLOCK_TOKENS)
         every = sorted({*grid(self.distinct), *asked})
         raw = self._raw.curve(every, rate, seed)

@@ -2,10 +2,10 @@
 //!
 //! Adding and taking out take constant time. Numbers are given round by round: the next that is vacant. What is added
 //! one after another therefore lies close together, and is close at hand when it is taken out in about the same order,
-//! as blocks of a cache are. An eighth of the numbers is always vacant, so that the next one is never far. A pool that
-//! is made with all its room never allocates again.
+//! as blocks of a cache are. An eighth of the numbers is vacant (less in the largest pools that there may be), so that the
+//! next one is not far. A pool that is made with all its room never allocates again.
 
-use crate::bounds::KV_GROUP;
+use crate::bounds::{KV_GROUP, KV_REMEMBER};
 
 /// What identifies a block, and that mixed for the index.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +143,13 @@ impl<E: Entry> Pool<E> {
     }
 }
 
-/// Numbers for so many entries.
+/// Numbers for so many entries, all of them below [`NONE`].
 const fn numbers(entries: usize) -> usize {
-    entries + entries / 8
+    let numbers = entries + entries / 8;
+    if numbers < NONE as usize { numbers } else { NONE as usize }
 }
+
+const _: () = {
+    let (most, numbers) = (KV_REMEMBER.max as usize, numbers(KV_REMEMBER.max as usize));
+    assert!(numbers >= most && numbers <= NONE as usize);
+};
