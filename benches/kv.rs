@@ -174,7 +174,7 @@ fn take(follow: &mut impl Follow, steps: &mut Steps, n: usize, each: usize) -> D
 }
 
 fn tracker(criterion: &mut Criterion) {
-    let (remember, resident) = (size(1_000_000, 20_000), size(200_000, 4_000));
+    let (remember, resident) = (size(1_000_000, 20_000), size(100_000, 4_000));
     let measured = size(200_000, 4_000);
     let settings = Settings { remember: remember as u32, ttl_ns: i64::MAX, ..Settings::default() };
     let mut ours = Ours { tracker: Tracker::reserved(settings).unwrap(), totals: Totals::new(6).unwrap() };

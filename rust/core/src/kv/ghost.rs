@@ -1,6 +1,6 @@
 //! The blocks that are remembered as evicted: a queue in the order of their evictions.
 //!
-//! Memory: 27 bytes for each block that it may hold, and 8 in the index.
+//! Memory: 27 bytes for each block that it may hold, and 11 in the index.
 
 use super::pool::{Block, Entry, GROUP_BITS, NONE, Pool};
 

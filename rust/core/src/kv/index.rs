@@ -6,8 +6,9 @@
 
 /// Numbers in a bucket, as the bits of a mask.
 const BUCKET: u32 = (1 << 12) - 1;
-/// How many of them are taken on average in the fullest table.
-const LOAD: usize = 8;
+/// How many of them are taken on average in the fullest table: one bucket in a hundred is then full, and whoever looks
+/// there has to read another line.
+const LOAD: usize = 6;
 /// Words of a bucket: a byte for each number, the count of those that passed over it (a half word), the numbers.
 const WORDS: usize = 8;
 const LINE: usize = WORDS * 8;
