@@ -239,6 +239,10 @@ def emitted(name: str, value: object) -> int:
     return number(name, value, 1, MAX_EMITTED)
 
 
+def offset(name: str, value: object) -> int:
+    return number(name, value, -MAX_TIME - 1, MAX_TIME)
+
+
 def sizes(name: str, value: object) -> tuple[int, ...]:
     return array(name, value, emitted)
 
@@ -333,7 +337,7 @@ def emissions_of(fields: Fields, arrive_ns: int) -> tuple[tuple[int, int], ...]:
         at = fields.needed(times, "token_ns")
     else:
         # All must be whole numbers before any leaves the range of times.
-        offsets = fields.needed(lambda name, value: array(name, value, whole), "dt_ns")
+        offsets = fields.needed(lambda name, value: array(name, value, offset), "dt_ns")
         at = tuple(time("dt_ns", arrive_ns + offset) for offset in offsets)
     n = fields.given(sizes, "n", default=(1,) * len(at))
     if len(n) != len(at):
