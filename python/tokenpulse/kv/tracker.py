@@ -23,13 +23,13 @@ class KVTracker(engine.CoreKVTracker):
 
     def __new__(
         cls,
-        *,
         remember: int = REMEMBER,
         ttl: str | float = TTL,
         report: str = "copies",
         mode: str = "exact",
         rate: float = RATE,
         windows: str | float | Iterable[str | float] | None = None,
+        *,
         max_blocks: int = MAX_BLOCKS,
         scale: int = 6,
     ) -> KVTracker:
