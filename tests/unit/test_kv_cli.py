@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import command
 import pytest
+from command import FIXTURES, misuse
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 VLLM, RUN, MOONCAKE = "kv_events.jsonl", "run.jsonl.gz", "mooncake_conversation.jsonl.gz"
 
 SMALL = "".join(
@@ -23,17 +23,7 @@ SMALL = "".join(
 
 
 def run(*args: object, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tokenpulse", "kv", *map(str, args)],
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        cwd=FIXTURES,
-        env={**os.environ, "COLUMNS": "80", **environment},
-    )
-    assert b"Traceback" not in done.stderr
-    assert b"Traceback" not in done.stdout
-    return done
+    return command.run("kv", *args, stdin=stdin, **environment)
 
 
 def as_json(*args: object, stdin: bytes = b"") -> dict[str, Any]:
@@ -44,11 +34,7 @@ def as_json(*args: object, stdin: bytes = b"") -> dict[str, Any]:
 
 def fails(*args: object) -> str:
     """The one line that a misuse ends in."""
-    done = run(*args)
-    lines = done.stderr.decode().splitlines()
-    assert (done.returncode, done.stdout, len(lines)) == (2, b"", 1), done.stderr
-    assert lines[0].startswith("tokenpulse: error: ")
-    return lines[0].removeprefix("tokenpulse: error: ")
+    return misuse(run(*args))
 
 
 @pytest.fixture

@@ -6,33 +6,16 @@ import copy
 import json
 import math
 import pickle
-from array import array
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from columns import FORMS
 
 from tokenpulse import DecodeError, KVSnapshot, KVTracker, Meter, Snapshot
 
 S = 1_000_000_000
-
-FORMS: dict[str, Callable[[list[int]], Any]] = {
-    "list": list,
-    "tuple": tuple,
-    "int64": lambda numbers: np.array(numbers, dtype=np.int64),
-    "int32": lambda numbers: np.array(numbers, dtype=np.int32),
-    "uint32": lambda numbers: np.array(numbers, dtype=np.uint32),
-    "uint64": lambda numbers: np.array(numbers, dtype=np.uint64),
-    "uint8": lambda numbers: np.array(numbers, dtype=np.uint8),
-    "strided": lambda numbers: np.repeat(np.array(numbers, dtype=np.uint64), 2)[::2],
-    "backwards": lambda numbers: np.array(numbers[::-1], dtype=np.int64)[::-1],
-    "misaligned": lambda numbers: np.frombuffer(b"x" + np.array(numbers, dtype=np.int64).tobytes(), np.int64, offset=1),
-    "read-only": lambda numbers: np.frombuffer(np.array(numbers, dtype=np.int64).tobytes(), np.int64),
-    "array": lambda numbers: array("Q", numbers),
-    "memoryview": lambda numbers: memoryview(array("q", numbers)),
-    "numpy-ints": lambda numbers: [np.uint64(number) for number in numbers],
-}
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -493,3 +476,9 @@ def test_reports_are_named(tmp_path: Any) -> None:  # noqa: ARG001
     text = repr(busy().snapshot())
     assert text.startswith("<tokenpulse.KVSnapshot t=59.000 s: ")
     assert repr(busy().snapshot().total).startswith("<tokenpulse.KVView of 59 s: ")
+
+
+def test_settings_may_be_given_in_order() -> None:
+    tracker = KVTracker(7, "5s", "full", "sampled", 0.5, ["1m"])
+    assert (tracker.remember, tracker.ttl_ns, tracker.report) == (7, 5 * S, "full")
+    assert (tracker.mode, tracker.rate, tracker.windows_ns) == ("sampled", 0.5, [60 * S])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,24 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from command import FIXTURES, misuse, run
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 REQUESTS = FIXTURES / "demo_requests.jsonl"
 EVENTS = FIXTURES / "demo_events.jsonl"
 GOOD = b'{"id":"ok","arrive_ns":0,"token_ns":[1000000,2000000]}\n'
-
-
-def run(*args: object, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tokenpulse", *map(str, args)],
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        env={**os.environ, "COLUMNS": "80", **environment},
-    )
-    assert b"Traceback" not in done.stderr
-    assert b"Traceback" not in done.stdout
-    return done
 
 
 def as_json(*args: object, stdin: bytes = b"") -> dict[str, object]:
@@ -40,11 +26,7 @@ def as_json(*args: object, stdin: bytes = b"") -> dict[str, object]:
 
 def fails(*args: object) -> str:
     """The one line that a misuse ends in."""
-    done = run(*args)
-    lines = done.stderr.decode().splitlines()
-    assert (done.returncode, done.stdout, len(lines)) == (2, b"", 1), done.stderr
-    assert lines[0].startswith("tokenpulse: error: ")
-    return lines[0].removeprefix("tokenpulse: error: ")
+    return misuse(run(*args))
 
 
 def log(folder: Path, *lines: bytes) -> Path:

@@ -1,12 +1,52 @@
-"""The lines on standard error that name what could not be used."""
+"""How a command ends: its result on standard output, on standard error what could not be used, and its status."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, Protocol, TypeVar
+
+import click
+
+from tokenpulse.cli import OK, UNUSABLE
+from tokenpulse.grammar import parse_duration
 
 MAX_NOTICES = 10
+
+
+class Made(Protocol):
+    """What every report can say of itself."""
+
+    @property
+    def unusable(self) -> int: ...
+    @property
+    def notices(self) -> Sequence[Mapping[str, Any]]: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+_Made = TypeVar("_Made", bound=Made)
+
+
+def check_duration(option: str, text: str | None) -> None:
+    """ValueError that names the option, unless its text is a duration or not given."""
+    if text is not None:
+        try:
+            parse_duration(text)
+        except ValueError as wrong:
+            raise ValueError(f"{option}: {wrong}") from None
+
+
+def conclude(context: click.Context, made: _Made, write: Callable[[_Made, IO[str]], None] | None, strict: bool) -> None:
+    """Print the report, as tables by `write` or without it as JSON; warn; and exit."""
+    if write is None:
+        from tokenpulse.reporting.json import dumps
+
+        sys.stdout.write(dumps(made) + "\n")
+    else:
+        write(made, sys.stdout)
+    sys.stdout.flush()
+    warn(made.unusable, made.notices)
+    context.exit(UNUSABLE if strict and made.unusable else OK)
 
 
 def warn(unusable: int, notices: Sequence[Mapping[str, Any]]) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import click
 
 import tokenpulse
 from tokenpulse import engine
-from tokenpulse.cli import OK, UNUSABLE
-from tokenpulse.cli.notices import warn
+from tokenpulse.cli.ending import check_duration, conclude
 from tokenpulse.cli.progress import progress_bar
-from tokenpulse.grammar import parse_duration, path_names
+from tokenpulse.grammar import path_names
 from tokenpulse.kv import POLICIES, STREAMS
 from tokenpulse.kv.report import NO_CURVE
 
@@ -73,11 +71,7 @@ def kv(
     PATH is a JSON lines file, plain, gzip or Zstandard, with KV cache events (our own, or vLLM's as published) or with
     a trace of block hashes by request; - is standard input. Several are reported on together.
     """
-    if ttl is not None:
-        try:
-            parse_duration(ttl)
-        except ValueError as wrong:
-            raise ValueError(f"--ttl: {wrong}") from None
+    check_duration("--ttl", ttl)
     if plot is not None:
         _can_plot(plot, paths)
     with progress_bar() as progress:
@@ -98,16 +92,11 @@ def kv(
     if plot is not None and made.curve is not None:
         made.curve.plot(plot, blocks)
     if as_json:
-        from tokenpulse.reporting.json import dumps
-
-        sys.stdout.write(dumps(made) + "\n")
+        conclude(context, made, None, strict)
     else:
         from tokenpulse.reporting.kv_table import write
 
-        write(made, sys.stdout)
-    sys.stdout.flush()
-    warn(made.unusable, made.notices)
-    context.exit(UNUSABLE if strict and made.unusable else OK)
+        conclude(context, made, write, strict)
 
 
 def _numbers(text: str | None) -> list[int]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 import tokenpulse
-from tokenpulse.cli import OK, UNUSABLE
-from tokenpulse.cli.notices import warn
+from tokenpulse.cli.ending import check_duration, conclude
 from tokenpulse.cli.progress import progress_bar
-from tokenpulse.grammar import parse_duration, slo_sets
+from tokenpulse.grammar import slo_sets
 from tokenpulse.model import ITL_RULES
 
 
@@ -64,21 +61,12 @@ def report(
     PATH is a JSON lines file, plain, gzip or Zstandard; - is standard input. Several are reported on together.
     """
     sets = slo_sets(slos, where)
-    if timeline is not None:
-        try:
-            parse_duration(timeline)
-        except ValueError as wrong:
-            raise ValueError(f"--timeline: {wrong}") from None
+    check_duration("--timeline", timeline)
     with progress_bar() as progress:
         made = tokenpulse.report(paths, slo=sets, itl=itl, by=by, timeline=timeline, progress=progress)
     if as_json:
-        from tokenpulse.reporting.json import dumps
-
-        sys.stdout.write(dumps(made) + "\n")
+        conclude(context, made, None, strict)
     else:
         from tokenpulse.reporting.table import write
 
-        write(made, sys.stdout)
-    sys.stdout.flush()
-    warn(made.unusable, made.notices)
-    context.exit(UNUSABLE if strict and made.unusable else OK)
+        conclude(context, made, write, strict)

@@ -17,10 +17,10 @@
 use std::ops::RangeInclusive;
 
 use super::distance::Distances;
-use super::sampled::threshold;
+use super::sampled::{check_rate, threshold};
 use super::splitmix64;
 use super::trace::{Trace, check_blocks};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// What a cache of one size comes to: whole numbers, unless the curve is of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,9 +62,7 @@ impl Curve {
     ///
     /// A rate that is not above 0 and at most 1.
     pub fn sampled(trace: &Trace, rate: f64, seed: u64) -> Result<Self> {
-        if !(rate > 0.0 && rate <= 1.0) {
-            return Err(Error::value("sampling rate", "above 0 and at most 1", rate));
-        }
+        check_rate(rate)?;
         let salt = if seed == 0 { 0 } else { splitmix64(seed) };
         let threshold = threshold(rate);
         // The followed blocks have numbers of their own, without gaps.

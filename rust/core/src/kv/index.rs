@@ -72,10 +72,22 @@ fn slots(bucket: &[u64; WORDS], byte: u8) -> u32 {
     (equal(bucket[0]) | equal(bucket[1]) << 8) & BUCKET
 }
 
+/// The word that holds a slot's number, and where in it.
+#[inline(always)]
+const fn number_at(slot: u32) -> (usize, u32) {
+    ((2 + slot as usize / 2) % WORDS, slot % 2 * 32)
+}
+
 #[inline(always)]
 fn number(bucket: &[u64; WORDS], slot: u32) -> u32 {
-    let word = bucket[(2 + slot as usize / 2) % WORDS];
-    (word >> (slot % 2 * 32)) as u32
+    let (word, shift) = number_at(slot);
+    (bucket[word] >> shift) as u32
+}
+
+#[inline(always)]
+fn set_number(bucket: &mut [u64; WORDS], slot: u32, number: u32) {
+    let (word, shift) = number_at(slot);
+    bucket[word] = bucket[word] & !(0xffff_ffff << shift) | u64::from(number) << shift;
 }
 
 /// The byte that stands for a hash; 0 stands for none.
@@ -171,8 +183,7 @@ impl Index {
                 let slot = vacant.trailing_zeros();
                 let (word, shift) = (slot as usize / 8, slot % 8 * 8);
                 bucket[word] |= u64::from(byte(mixed)) << shift;
-                let (word, shift) = ((2 + slot as usize / 2) % WORDS, slot % 2 * 32);
-                bucket[word] = bucket[word] & !(0xffff_ffff << shift) | u64::from(number) << shift;
+                set_number(bucket, slot, number);
                 return;
             }
             bucket[1] += 1 << 32;
@@ -183,9 +194,7 @@ impl Index {
     /// Puts another number at a place, of the same hash.
     #[inline(always)]
     pub(super) fn replace(&mut self, place: Place, number: u32) {
-        let (word, shift) = ((2 + place.slot as usize / 2) % WORDS, place.slot % 2 * 32);
-        let word = &mut self.bucket_mut(place.bucket)[word];
-        *word = *word & !(0xffff_ffff << shift) | u64::from(number) << shift;
+        set_number(self.bucket_mut(place.bucket), place.slot, number);
     }
 
     /// Takes out the number that stands at a place, where it was found by this hash.

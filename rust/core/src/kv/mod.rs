@@ -26,13 +26,13 @@ pub use cache::Policy;
 pub use curve::{Curve, Point};
 pub use replay::{Replay, Replayed};
 pub use sampled::{REPLICATES, replicate_slot, splitmix64};
-pub use totals::Totals;
 pub(crate) use totals::add;
+pub use totals::{Judged, Totals};
 pub use trace::{BLOCK_TOKENS, Request, TRACE_BLOCKS, TRACE_REFERENCES, Trace, TraceBuilder};
 pub use tracker::{Outcome, Sink, Tracker};
 
 use crate::bounds::{self, Range};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 names! {
     /// Where blocks are kept, the top first.
@@ -166,11 +166,6 @@ impl Settings {
         bounds::KV_REMEMBER.check(i64::from(self.remember))?;
         bounds::KV_TTL_NS.check(self.ttl_ns)?;
         bounds::KV_BLOCKS.check(i64::from(self.max_blocks))?;
-        match self.rate {
-            Some(rate) if !(rate > 0.0 && rate <= 1.0) => {
-                Err(Error::value("sampling rate", "above 0 and at most 1", rate))
-            }
-            _ => Ok(()),
-        }
+        self.rate.map_or(Ok(()), sampled::check_rate)
     }
 }

@@ -8,7 +8,7 @@
 
 use super::cache::{Cache, Fifo, Lfu, Lru, Policy, S3Fifo};
 use super::trace::{BLOCK_TOKENS, Trace, check_blocks};
-use super::{Outcome, Settings, Sink, Span, Tier, Totals, Tracker};
+use super::{Judged, Settings, Tier, Totals, Tracker};
 use crate::bounds;
 use crate::error::Result;
 
@@ -50,39 +50,12 @@ pub struct Replayed {
     pub remembered: u64,
 }
 
-/// Adds up like [`Totals`], but refuses no time.
-struct Whole(Totals);
-
-impl Sink for Whole {
-    fn admit(&mut self, _: i64) -> bool {
-        true
-    }
-
-    fn accept(&mut self, t: i64) {
-        self.0.accept(t);
-    }
-
-    #[inline]
-    fn observe(&mut self, span: Span, ns: &[i64]) {
-        self.0.observe(span, ns);
-    }
-
-    fn sampled(&mut self, replicate: usize, what: super::Counter) {
-        self.0.sampled(replicate, what);
-    }
-
-    #[inline]
-    fn finish(&mut self, outcome: &Outcome) {
-        self.0.finish(outcome);
-    }
-}
-
 /// The events of one request, in three calls: what is stored, then what was used, then what leaves.
 ///
 /// That order is the one of the references, as long as no block leaves and comes back, and nothing is forgotten.
 struct Events<'a> {
     tracker: &'a mut Tracker,
-    sink: Whole,
+    totals: Totals,
     stored: Vec<u64>,
     touched: Vec<u64>,
     evicted: Vec<u64>,
@@ -95,7 +68,7 @@ impl<'a> Events<'a> {
     fn new(tracker: &'a mut Tracker, distinct: u32) -> Result<Self> {
         Ok(Self {
             tracker,
-            sink: Whole(Totals::new(bounds::DEFAULT_SCALE)?),
+            totals: Totals::new(bounds::DEFAULT_SCALE)?,
             stored: Vec::new(),
             touched: Vec::new(),
             evicted: Vec::new(),
@@ -117,7 +90,9 @@ impl<'a> Events<'a> {
     }
 
     fn tell(&mut self, t: i64) {
-        let (tracker, sink) = (&mut *self.tracker, &mut self.sink);
+        // No time of a trace is refused.
+        let sink = &mut Judged { totals: &mut self.totals, admits: true };
+        let tracker = &mut *self.tracker;
         if !self.stored.is_empty() {
             tracker.store(t, &self.stored, Some(Tier::Gpu), 0, sink);
         }
@@ -181,7 +156,7 @@ impl Replay {
             }
             events.tell(t);
         }
-        let totals = events.sink.0;
+        let totals = events.totals;
         let (blocks, remembered) = (tracker.blocks(), tracker.remembered());
         Ok(Replayed { lookups, hits, queried_tokens, hit_tokens, totals, blocks, remembered })
     }

@@ -5,6 +5,7 @@
 //! sample of its own, from whose scatter the error of the ratio is estimated.
 
 use super::{Counter, Settings};
+use crate::error::{Error, Result};
 
 /// Parts of a sample.
 pub const REPLICATES: usize = 32;
@@ -28,6 +29,11 @@ pub const fn splitmix64(x: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// Whether there can be a sample of this rate.
+pub(super) fn check_rate(rate: f64) -> Result<()> {
+    if rate > 0.0 && rate <= 1.0 { Ok(()) } else { Err(Error::value("sampling rate", "above 0 and at most 1", rate)) }
 }
 
 /// The least mixed hash that a sample of this rate does not follow; none: it follows all.

@@ -79,6 +79,42 @@ impl Totals {
     }
 }
 
+/// Totals of calls whose times were judged before: they are all admitted, or none.
+#[derive(Debug)]
+pub struct Judged<'a> {
+    /// Where they add up.
+    pub totals: &'a mut Totals,
+    /// Whether they are admitted.
+    pub admits: bool,
+}
+
+impl Sink for Judged<'_> {
+    #[inline]
+    fn admit(&mut self, _: i64) -> bool {
+        self.admits
+    }
+
+    #[inline]
+    fn accept(&mut self, t: i64) {
+        self.totals.accept(t);
+    }
+
+    #[inline]
+    fn observe(&mut self, span: Span, ns: &[i64]) {
+        self.totals.observe(span, ns);
+    }
+
+    #[inline]
+    fn sampled(&mut self, replicate: usize, what: Counter) {
+        self.totals.sampled(replicate, what);
+    }
+
+    #[inline]
+    fn finish(&mut self, outcome: &Outcome) {
+        self.totals.finish(outcome);
+    }
+}
+
 impl Sink for Totals {
     fn admit(&mut self, t: i64) -> bool {
         self.horizon.admits(t)

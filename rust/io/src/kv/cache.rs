@@ -1,7 +1,7 @@
 //! One cache of a log: its tracker, what that comes to, and the numbers of its batches.
 
 use tokenpulse_core::bounds;
-use tokenpulse_core::kv::{Counter, Outcome, Refused, Settings, Sink, Span, Totals, Tracker};
+use tokenpulse_core::kv::{Judged, Refused, Settings, Sink, Totals, Tracker};
 
 use super::Loss;
 use super::record::{Record, What};
@@ -15,40 +15,6 @@ pub struct Cache {
     begins_anew: bool,
     tracker: Tracker,
     totals: Totals,
-}
-
-/// The sums of a cache while a line is taken, which is one reading of the clock however many events it has: a time that
-/// is too far ahead refuses all of them.
-struct Reading<'a> {
-    totals: &'a mut Totals,
-    admits: Option<bool>,
-}
-
-impl Sink for Reading<'_> {
-    #[inline]
-    fn admit(&mut self, t: i64) -> bool {
-        *self.admits.get_or_insert_with(|| self.totals.admit(t))
-    }
-
-    #[inline]
-    fn accept(&mut self, t: i64) {
-        self.totals.accept(t);
-    }
-
-    #[inline]
-    fn observe(&mut self, span: Span, ns: &[i64]) {
-        self.totals.observe(span, ns);
-    }
-
-    #[inline]
-    fn sampled(&mut self, replicate: usize, what: Counter) {
-        self.totals.sampled(replicate, what);
-    }
-
-    #[inline]
-    fn finish(&mut self, outcome: &Outcome) {
-        self.totals.finish(outcome);
-    }
 }
 
 impl Cache {
@@ -96,10 +62,13 @@ impl Cache {
     pub fn take(&mut self, record: &Record, mut rejected: impl FnMut(Refused)) {
         let (t, tracker, totals) = (record.t_ns, &mut self.tracker, &mut self.totals);
         let before = totals.refused;
-        let mut sink = Reading { totals, admits: None };
+        // A line is one reading of the clock, however many events it has: a time that is too far ahead refuses all of
+        // them. One below 0 is no reading, and one without events is none.
+        let admits = t >= 0 && (self.begins_anew || !record.events.is_empty()) && totals.admit(t);
+        let mut sink = Judged { totals, admits };
         if self.begins_anew {
             tracker.clear(t, &mut sink);
-            self.begins_anew = sink.admits != Some(true);
+            self.begins_anew = !admits;
         }
         for event in &record.events {
             match event {
