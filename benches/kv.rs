@@ -439,7 +439,7 @@ fn report(log: &str) -> u64 {
         slos: Arc::from([]),
         by: Vec::new(),
         timeline_ns: None,
-        ttl_ns: 3_600_000_000_000,
+        ..tokenpulse_core::tally::Settings::default()
     };
     let sources = vec![Source::Bytes("log".to_owned(), log.as_bytes().to_vec())];
     reduce(sources, &settings, |_, _| true).unwrap().inputs[0].lines

@@ -102,7 +102,7 @@ fn tokenpulse(log: Vec<u8>) -> Sums {
         slos: Arc::from([]),
         by: Vec::new(),
         timeline_ns: None,
-        ttl_ns: 3_600_000_000_000,
+        ..Settings::default()
     };
     let sources = vec![Source::Bytes("log".to_owned(), log)];
     let reduction = reduce(sources, &settings, |_, _| true).expect("the log is one of ours");

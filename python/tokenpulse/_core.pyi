@@ -327,6 +327,10 @@ def reduce_paths(
     timeline_ns: int | None,
     ttl_ns: int,
     progress: Callable[[int, int], None] | None,
+    *,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
+    timeline_bins: int = ...,
 ) -> dict[str, Any]: ...
 def reduce_bytes(
     named: list[tuple[str, bytes]],
@@ -335,4 +339,8 @@ def reduce_bytes(
     by: list[str],
     timeline_ns: int | None,
     ttl_ns: int,
+    *,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
+    timeline_bins: int = ...,
 ) -> dict[str, Any]: ...

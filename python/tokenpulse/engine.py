@@ -15,7 +15,7 @@ from tokenpulse._core import KVTracker as CoreKVTracker
 from tokenpulse._core import Meter as CoreMeter
 from tokenpulse._core import MeterReader as CoreMeterReader
 from tokenpulse._core import Snapshot as RawSnapshot
-from tokenpulse.model import SLO, TTL_NS, Reduction
+from tokenpulse.model import MAX_TIMELINE_BINS, SLO, TTL_NS, Reduction
 
 __all__ = [
     "CoreKVTrace",
@@ -60,13 +60,31 @@ def reduce_paths(
     timeline_ns: int | None = None,
     ttl_ns: int = TTL_NS,
     progress: Progress | None = None,
+    *,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
+    timeline_bins: int = MAX_TIMELINE_BINS,
 ) -> Reduction:
     """Read logs in one pass each and return what they come to; `-` is standard input.
+
+    Only requests that arrive at `from_ns` or later and before `to_ns` are counted. Past `timeline_bins` bins (2 to
+    10,000) the width of the timeline's bins doubles.
 
     Raises OSError for a file that cannot be read and FormatError for one whose format is unknown. An exception
     that `progress` raises ends the reading.
     """
-    return _core.reduce_paths(list(paths), _limits(slos), itl_rule, list(by), timeline_ns, ttl_ns, progress)
+    return _core.reduce_paths(
+        list(paths),
+        _limits(slos),
+        itl_rule,
+        list(by),
+        timeline_ns,
+        ttl_ns,
+        progress,
+        from_ns=from_ns,
+        to_ns=to_ns,
+        timeline_bins=timeline_bins,
+    )
 
 
 def reduce_bytes(
@@ -76,9 +94,23 @@ def reduce_bytes(
     by: Sequence[str] = (),
     timeline_ns: int | None = None,
     ttl_ns: int = TTL_NS,
+    *,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
+    timeline_bins: int = MAX_TIMELINE_BINS,
 ) -> Reduction:
     """The same for logs already in memory, each with the name it is reported under."""
-    return _core.reduce_bytes(list(named), _limits(slos), itl_rule, list(by), timeline_ns, ttl_ns)
+    return _core.reduce_bytes(
+        list(named),
+        _limits(slos),
+        itl_rule,
+        list(by),
+        timeline_ns,
+        ttl_ns,
+        from_ns=from_ns,
+        to_ns=to_ns,
+        timeline_bins=timeline_bins,
+    )
 
 
 def read_kv(

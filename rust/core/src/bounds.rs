@@ -85,6 +85,8 @@ pub const CLASS_KEY_BYTES: usize = 1000;
 pub const BLOCK_WORDS: usize = 1 << 31;
 /// Bins of a timeline.
 pub const MAX_TIMELINE_BINS: i64 = 10_000;
+/// The bins past which a timeline's width doubles.
+pub const TIMELINE_BINS: Range = Range { name: "timeline bins", min: 2, max: MAX_TIMELINE_BINS };
 /// Panes in a window's width.
 pub const PANES: i64 = 60;
 /// Bytes of an encoded sketch that a decoder looks at.

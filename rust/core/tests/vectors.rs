@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use tokenpulse_core::bounds::MAX_TIMELINE_BINS;
 use tokenpulse_core::sketch::{
     Dense, ItlRule, Mapping, Rejection, Sketch, Unit, edge_seconds, ns_from_float, relative_error,
 };
@@ -232,7 +233,8 @@ fn windows() {
         assert_eq!(horizon.newest(), case["newest_ns"].as_i64(), "{case}");
     }
     for case in cases(&vectors, "timelines") {
-        let mut timeline = Timeline::new(case["width_ns"].as_i64().unwrap());
+        let mut timeline =
+            Timeline::new(case["width_ns"].as_i64().unwrap(), case["bins_max"].as_i64().unwrap_or(MAX_TIMELINE_BINS));
         ints(&case["times"]).into_iter().for_each(|t| *timeline.bin_at(t, || 0_u64) += 1);
         assert_eq!(Some(timeline.width_ns()), case["final_width_ns"].as_i64(), "{case}");
         let bins: HashMap<i64, u64> = timeline.iter().map(|(start, &n)| (start, n)).collect();

@@ -241,6 +241,7 @@ impl Reader {
             prefill: record.prefill_ns,
             emissions: &record.token_ns,
             counts: &record.counts,
+            output_tokens: None,
             untimed: record.untimed.map(|(n, first, last)| UntimedTokens { n, first, last }),
             preempts: &record.preempt_ns,
             resumes: &record.resume_ns,

@@ -34,7 +34,7 @@ fn read(bytes: Vec<u8>) -> Result<Reduction, Failure> {
         slos: Arc::from([]),
         by: Vec::new(),
         timeline_ns: None,
-        ttl_ns: 3_600_000_000_000,
+        ..Settings::default()
     };
     reduce(vec![Source::Bytes("log".into(), bytes)], &settings, |_, _| true)
 }

@@ -30,6 +30,7 @@ fn settings(case: &Value) -> Settings {
         by: case["by"].as_array().into_iter().flatten().map(|key| Key::from_name(key.as_str().unwrap())).collect(),
         timeline_ns: None,
         ttl_ns: case["ttl_ns"].as_i64().unwrap_or(3_600_000_000_000),
+        ..Settings::default()
     }
 }
 

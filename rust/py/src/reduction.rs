@@ -11,7 +11,7 @@ use tokenpulse_core::request::{Metric, Status};
 use tokenpulse_core::sketch::{ItlRule, Sketch, Store};
 use tokenpulse_core::slo::Slo;
 use tokenpulse_core::strata::Key;
-use tokenpulse_core::tally::{Block, Counter, Run, Settings, SloTally};
+use tokenpulse_core::tally::{Block, Counter, Flow, GRID_SCALE, Grid, Run, Settings, SloTally};
 use tokenpulse_io::{Failure, Input, Reduction, Skip, Source, reduce};
 
 use crate::errors::{FormatError, to_python};
@@ -39,7 +39,7 @@ impl IntoPySketch for Sketch<tokenpulse_core::sketch::Sparse> {
 
 /// Read logs by path; `-` is standard input.
 #[pyfunction]
-#[pyo3(signature = (paths, slos, itl_rule, by, timeline_ns, ttl_ns, progress))]
+#[pyo3(signature = (paths, slos, itl_rule, by, timeline_ns, ttl_ns, progress, *, from_ns = None, to_ns = None, timeline_bins = bounds::MAX_TIMELINE_BINS))]
 #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "as Python hands them over")]
 pub fn reduce_paths<'py>(
     py: Python<'py>,
@@ -50,16 +50,19 @@ pub fn reduce_paths<'py>(
     timeline_ns: Option<i64>,
     ttl_ns: i64,
     progress: Option<Py<PyAny>>,
+    from_ns: Option<i64>,
+    to_ns: Option<i64>,
+    timeline_bins: i64,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let settings = settings(slos, itl_rule, &by, timeline_ns, ttl_ns)?;
+    let settings = settings(slos, itl_rule, &by, (timeline_ns, timeline_bins), ttl_ns, (from_ns, to_ns))?;
     let sources = paths.into_iter().map(Source::Path).collect();
     run(py, sources, &settings, progress.as_ref())
 }
 
 /// Read logs already in memory, each with its name.
 #[pyfunction]
-#[pyo3(signature = (named, slos, itl_rule, by, timeline_ns, ttl_ns))]
-#[allow(clippy::needless_pass_by_value, reason = "as Python hands them over")]
+#[pyo3(signature = (named, slos, itl_rule, by, timeline_ns, ttl_ns, *, from_ns = None, to_ns = None, timeline_bins = bounds::MAX_TIMELINE_BINS))]
+#[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "as Python hands them over")]
 pub fn reduce_bytes<'py>(
     py: Python<'py>,
     named: Vec<(String, Vec<u8>)>,
@@ -68,18 +71,23 @@ pub fn reduce_bytes<'py>(
     by: Vec<String>,
     timeline_ns: Option<i64>,
     ttl_ns: i64,
+    from_ns: Option<i64>,
+    to_ns: Option<i64>,
+    timeline_bins: i64,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let settings = settings(slos, itl_rule, &by, timeline_ns, ttl_ns)?;
+    let settings = settings(slos, itl_rule, &by, (timeline_ns, timeline_bins), ttl_ns, (from_ns, to_ns))?;
     let sources = named.into_iter().map(|(name, bytes)| Source::Bytes(name, bytes)).collect();
     run(py, sources, &settings, None)
 }
 
-fn settings(
+/// What a run is measured by, as Python hands it over: of the timeline width and number of bins, of the cut both ends.
+pub fn settings(
     slos: Vec<Limits>,
     itl_rule: &str,
     by: &[String],
-    timeline_ns: Option<i64>,
+    (timeline_ns, timeline_bins): (Option<i64>, i64),
     ttl_ns: i64,
+    (from_ns, to_ns): (Option<i64>, Option<i64>),
 ) -> PyResult<Settings> {
     let slos: PyResult<Vec<Slo>> = slos.into_iter().map(slo).collect();
     Ok(Settings {
@@ -88,7 +96,10 @@ fn settings(
         slos: Arc::from(slos?),
         by: by.iter().map(|name| Key::from_name(name)).collect(),
         timeline_ns: timeline_ns.map(|ns| bounds::BIN_NS.check(ns)).transpose().map_err(to_python)?,
+        timeline_bins: bounds::TIMELINE_BINS.check(timeline_bins).map_err(to_python)?,
         ttl_ns: bounds::LIMIT_NS.check(ttl_ns).map_err(to_python)?,
+        from_ns,
+        to_ns,
     })
 }
 
@@ -196,6 +207,66 @@ fn reduction_dict<'py>(py: Python<'py>, reduction: &Reduction) -> PyResult<Bound
         PyResult::Ok(dict)
     });
     dict.set_item("timeline", timeline.transpose()?)?;
+    dict.set_item("cut", cut_dict(py, run)?)?;
+    dict.set_item("flow", flow_dict(py, run.flow())?)?;
+    dict.set_item("grid", grid_dict(py, run.grid())?)?;
+    Ok(dict)
+}
+
+fn cut_dict<'py>(py: Python<'py>, run: &Run) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let settings = run.settings();
+    if !settings.is_cut() {
+        return Ok(None);
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("from_ns", settings.from_ns)?;
+    dict.set_item("to_ns", settings.to_ns)?;
+    dict.set_item("outside", run.outside())?;
+    Ok(Some(dict))
+}
+
+fn flow_dict<'py>(py: Python<'py>, flow: &Flow) -> PyResult<Bound<'py, PyDict>> {
+    let bins = PyList::empty(py);
+    for (start, bin) in flow.bins().iter() {
+        let dict = PyDict::new(py);
+        dict.set_item("start_ns", start)?;
+        dict.set_item("arrivals", bin.arrivals)?;
+        dict.set_item("arrival_offset_ns", bin.arrival_offset_ns(start))?;
+        dict.set_item("ends", bin.ends)?;
+        dict.set_item("end_offset_ns", bin.end_offset_ns(start))?;
+        dict.set_item("ttft_count", bin.ttft_count)?;
+        dict.set_item("ttft_sum_ns", bin.ttft_sum_ns)?;
+        bins.append(dict)?;
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("width_ns", flow.bins().width_ns())?;
+    dict.set_item("bins", bins)?;
+    let (arrivals, ends) = (flow.arrivals(), flow.ends());
+    dict.set_item("first_arrival_ns", arrivals.map(|(first, _)| first))?;
+    dict.set_item("last_arrival_ns", arrivals.map(|(_, last)| last))?;
+    dict.set_item("first_end_ns", ends.map(|(first, _)| first))?;
+    dict.set_item("last_end_ns", ends.map(|(_, last)| last))?;
+    let (count, sum_ns) = flow.residence();
+    dict.set_item("residence_count", count)?;
+    dict.set_item("residence_sum_ns", sum_ns)?;
+    let (emissions, coalesced) = flow.emissions();
+    dict.set_item("emissions", emissions)?;
+    dict.set_item("coalesced", coalesced)?;
+    Ok(dict)
+}
+
+fn grid_dict<'py>(py: Python<'py>, grid: &Grid) -> PyResult<Bound<'py, PyDict>> {
+    let cells = PyList::empty(py);
+    for (ttft, tpot, n) in grid.cells() {
+        let cell = PyList::empty(py);
+        cell.append(ttft)?;
+        cell.append(tpot)?;
+        cell.append(n)?;
+        cells.append(cell)?;
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("scale", GRID_SCALE)?;
+    dict.set_item("cells", cells)?;
     Ok(dict)
 }
 

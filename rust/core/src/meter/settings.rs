@@ -102,9 +102,8 @@ impl Settings {
             scale: self.scale,
             itl_rule: self.itl_rule,
             slos: self.slos.iter().map(|set| set.slo.clone()).collect(),
-            by: Vec::new(),
-            timeline_ns: None,
             ttl_ns: self.ttl_ns,
+            ..tally::Settings::default()
         }
     }
 

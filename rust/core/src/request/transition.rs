@@ -75,8 +75,10 @@ pub struct Request {
     pub(super) preempted_at: Option<i64>,
     pub(super) stall_ns: i64,
     pub(super) preemptions: u64,
-    /// False where only the two outer times of its tokens are known.
+    /// False where only the two outer times of its tokens are known, or those of chunks that are not its tokens.
     token_times_known: bool,
+    /// Emissions, where they are not its tokens.
+    chunks: u64,
 }
 
 impl Request {
@@ -95,7 +97,14 @@ impl Request {
             stall_ns: 0,
             preemptions: 0,
             token_times_known: true,
+            chunks: 0,
         }
+    }
+
+    /// When it arrived.
+    #[must_use]
+    pub const fn arrival(&self) -> i64 {
+        self.arrive
     }
 
     /// The time of the last event that was accepted.
@@ -191,6 +200,12 @@ impl Request {
         self.token_times_known = false;
     }
 
+    /// Says that so many tokens came in what was taken as emissions of one token each.
+    pub fn set_tokens_in_chunks(&mut self, tokens: u64) {
+        self.chunks = self.tokens;
+        self.set_untimed_tokens(tokens);
+    }
+
     /// Takes the time of the first of its untimed tokens.
     ///
     /// # Errors
@@ -234,7 +249,7 @@ impl Request {
         let succeeded = status.succeeded();
         let (n, first, last) = (self.tokens, self.first, self.last);
         // The first of one token is all of them.
-        let token_times_known = self.token_times_known || (n == 1 && first.is_some());
+        let token_times_known = self.token_times_known || (n == 1 && first.is_some() && self.chunks == 0);
         let e2e = last.filter(|_| succeeded && n >= 1).map(|l| l - self.arrive);
         let tpot = first.zip(last).filter(|_| succeeded && n >= 2).map(|(f, l)| (l - f) / (n as i64 - 1));
         let missing = [
@@ -244,7 +259,7 @@ impl Request {
             (Metric::Prefill, first.is_none() || self.schedule.is_none()),
             (Metric::Tpot, succeeded && n >= 2 && tpot.is_none()),
             (Metric::E2e, succeeded && n >= 1 && e2e.is_none()),
-            (Metric::Itl, n >= 2 && !token_times_known),
+            (Metric::Itl, n >= 2 && !token_times_known && self.chunks < 2),
         ];
         Ending {
             at: t.max(self.last_event),

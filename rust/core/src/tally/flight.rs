@@ -31,6 +31,8 @@ pub(super) enum Class {
     None,
     /// This one; none is `other`.
     Known(Option<usize>),
+    /// The request is outside the cut: nothing of it is counted.
+    Outside,
     /// It hangs on the output's length: the labels are kept until the end.
     Later(Vec<(String, String)>),
 }
@@ -63,7 +65,8 @@ pub struct Flight {
 impl Flight {
     pub(super) fn new(arrival: &Arrival<'_>, class: Class, slos: &[Slo], order: u64) -> Self {
         let judges = |slo: &Slo| slo.labels.iter().all(|(key, value)| arrival.label(key) == Some(value));
-        let sets = slos.iter().enumerate().filter(|(_, slo)| judges(slo));
+        let inside = !matches!(class, Class::Outside);
+        let sets = slos.iter().enumerate().filter(|(_, slo)| inside && judges(slo));
         Self {
             id: arrival.id.to_owned(),
             request: Request::arrive(arrival.t),
@@ -74,6 +77,11 @@ impl Flight {
             waiting: Waiting::default(),
             order,
         }
+    }
+
+    /// Whether it is outside the cut.
+    pub(super) fn is_outside(&self) -> bool {
+        matches!(self.class, Class::Outside)
     }
 
     /// The request's id.

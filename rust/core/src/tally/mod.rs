@@ -4,6 +4,8 @@
 
 mod block;
 mod flight;
+mod flow;
+mod grid;
 mod replay;
 mod route;
 mod run;
@@ -12,6 +14,8 @@ mod slowest;
 
 pub use block::{Block, SloTally};
 pub use flight::{Arrival, Flight};
+pub use flow::{Flow, FlowBin};
+pub use grid::{Grid, SCALE as GRID_SCALE};
 pub use replay::{Finished, UntimedTokens};
 pub use run::Run;
 pub use settings::{Counter, Settings};

@@ -29,6 +29,8 @@ pub struct Finished<'a> {
     pub emissions: &'a [i64],
     /// Tokens by emission; empty: one each.
     pub counts: &'a [i64],
+    /// Output tokens, where they were counted apart from the emissions.
+    pub output_tokens: Option<u64>,
     /// In place of emissions.
     pub untimed: Option<UntimedTokens>,
     /// The times of preemptions.
@@ -44,29 +46,62 @@ pub struct Finished<'a> {
 }
 
 impl Finished<'_> {
-    fn output_tokens(&self) -> u64 {
-        match self.untimed {
-            Some(untimed) => untimed.n,
-            None if self.counts.is_empty() => self.emissions.len() as u64,
-            None => self.counts.iter().map(|&k| k as u64).sum(),
-        }
+    /// The tokens that the emissions say.
+    fn emitted(&self) -> u64 {
+        if self.counts.is_empty() { self.emissions.len() as u64 } else { self.counts.iter().map(|&k| k as u64).sum() }
+    }
+}
+
+/// Tokens that came in emissions of unknown sizes: each is taken to have brought an equal share.
+struct Chunks {
+    tokens: u64,
+    emissions: usize,
+    /// Tokens counted so far.
+    counted: u64,
+}
+
+impl Chunks {
+    /// The tokens of emissions from one place to another, which are now counted.
+    fn take(&mut self, from: usize, to: usize) -> u64 {
+        let before = |at: usize| at as u128 * u128::from(self.tokens) / self.emissions as u128;
+        let tokens = (before(to) - before(from)) as u64;
+        self.counted += tokens;
+        tokens
     }
 }
 
 impl Run {
     /// Takes a whole request at once, whose arrival was admitted and whose id is free.
     pub fn request(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) {
+        let emitted = events.emitted();
+        let output_tokens = events.untimed.map_or(events.output_tokens.unwrap_or(emitted), |tokens| tokens.n);
         let class = match &mut self.strata {
+            _ if !self.settings.is_inside(arrival.t) => Class::Outside,
             None => Class::None,
             Some(strata) => {
-                Class::Known(strata.class(arrival.prompt_tokens, events.output_tokens(), |name| arrival.label(name)))
+                Class::Known(strata.class(arrival.prompt_tokens, output_tokens, |name| arrival.label(name)))
             }
         };
         let mut flight = self.depart(arrival, class);
-        self.replay(&mut flight, events, line);
-        if let Some(tokens) = events.untimed {
+        let rest = match events.untimed {
+            Some(tokens) => {
+                self.replay(&mut flight, events, None, line);
+                tokens.n
+            }
+            None if output_tokens == emitted => {
+                self.replay(&mut flight, events, None, line);
+                0
+            }
+            None => {
+                let mut chunks = Chunks { tokens: output_tokens, emissions: events.emissions.len(), counted: 0 };
+                self.replay(&mut flight, &Finished { counts: &[], ..*events }, Some(&mut chunks), line);
+                flight.request.set_tokens_in_chunks(output_tokens);
+                output_tokens - chunks.counted
+            }
+        };
+        if rest > 0 {
             let at = flight.request.last_emission().or(flight.request.first_emission()).unwrap_or(arrival.t);
-            self.each_block(&flight.class, at, |mut block| block.tokens(tokens.n));
+            self.each_block(&flight.class, at, |mut block| block.tokens(rest));
         }
         let last = flight.request.last_event();
         let end = match events.end {
@@ -78,7 +113,7 @@ impl Run {
     }
 
     /// Merges the five sequences of a finished request by time and rank.
-    fn replay(&mut self, flight: &mut Flight, events: &Finished<'_>, line: u64) {
+    fn replay(&mut self, flight: &mut Flight, events: &Finished<'_>, mut chunks: Option<&mut Chunks>, line: u64) {
         let untimed = events.untimed.map(|tokens| {
             flight.request.set_untimed_tokens(tokens.n);
             [tokens.first, tokens.last]
@@ -120,7 +155,9 @@ impl Run {
             if untimed.is_some() && matches!(event, Event::Tokens(_)) {
                 self.point(flight, t, next == 1 && first_is_first, line);
             } else {
+                let before = flight.request.tokens();
                 self.take(flight, t, event, line);
+                self.share(flight, before, next, chunks.as_deref_mut());
             }
             // Emissions up to the next of the other events need no comparison.
             if untimed.is_none() {
@@ -129,16 +166,31 @@ impl Run {
                 while next < emissions.len() && emissions[next] < until {
                     let (t, k) = (emissions[next], events.counts.get(next).map_or(1, |&k| k as u64));
                     next += 1;
+                    let before = flight.request.tokens();
                     if self.admit(t, line) {
                         self.take(flight, t, Event::Tokens(k), line);
                     }
+                    self.share(flight, before, next, chunks.as_deref_mut());
                     if as_column {
+                        let before = flight.request.tokens();
                         let taken = self.take_column(flight, &emissions[next..], until);
                         next += taken;
                         as_column = taken > 0;
+                        self.share(flight, before, next, chunks.as_deref_mut());
                     }
                 }
             }
+        }
+    }
+
+    /// Where tokens came in chunks: counts those of the emissions up to place `to` that were just taken as one token
+    /// each, which is how many tokens the request has beyond `before`.
+    fn share(&mut self, flight: &Flight, before: u64, to: usize, chunks: Option<&mut Chunks>) {
+        let Some(chunks) = chunks else { return };
+        let taken = flight.request.tokens() - before;
+        if let Some(at) = flight.request.last_emission().filter(|_| taken > 0) {
+            let tokens = chunks.take(to - taken as usize, to);
+            self.each_block(&flight.class, at, |mut block| block.recount(taken, tokens));
         }
     }
 
@@ -164,7 +216,12 @@ impl Run {
         if n > 0 && self.horizon.admits_plainly(before) {
             self.horizon.accept(before);
             flight.request.take_tokens(before, n as u64);
+            self.flow.emissions += n as u64;
             self.last_emission = self.last_emission.max(Some(before));
+            if flight.is_outside() {
+                self.gaps = gaps;
+                return n;
+            }
             let largest = gaps.iter().copied().max().unwrap_or(0);
             flight.max_itl = flight.max_itl.max(Some(largest));
             self.slowest[Metric::Itl as usize].offer(largest, flight.order, &flight.id);
@@ -201,6 +258,7 @@ impl Run {
                 self.horizon.accept(t);
                 self.last_emission = self.last_emission.max(Some(t));
                 if let Some(Observation::First { ttft, prefill }) = observation {
+                    self.flow.first_emission(flight.request.arrival(), ttft);
                     if flight.request.tokens() == 1 {
                         for (index, fluidity) in &mut flight.deadlines {
                             fluidity.emission(&self.settings.slos[*index], true, ttft, 1);

@@ -35,6 +35,11 @@ impl AnyBlock<'_> {
         on!(self, block => block.output_tokens += k);
     }
 
+    /// Counts tokens in place of those that were counted.
+    pub(super) fn recount(&mut self, counted: u64, tokens: u64) {
+        on!(self, block => block.output_tokens = block.output_tokens + tokens - counted);
+    }
+
     #[inline]
     pub(super) fn gap(&mut self, gap_ns: i64, k: u64) {
         on!(self, block => {

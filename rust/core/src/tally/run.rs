@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::flight::{Arrival, Class, Flight};
 use super::route::AnyBlock;
 use super::settings::{Counter, Settings};
-use super::{Block, Slowest};
+use super::{Block, Flow, Grid, Slowest};
 use crate::bounds::MAX_CLASSES;
 use crate::request::{Event, Metric, Observation, Status};
 use crate::sketch::{Dense, Sparse};
@@ -25,9 +25,12 @@ pub struct Run {
     other: Option<Block<Sparse>>,
     pub(super) timeline: Option<Timeline<Block<Sparse>>>,
     pub(super) slowest: [Slowest; 8],
+    pub(super) flow: Flow,
+    grid: Grid,
+    /// Arrivals outside the cut.
+    outside: u64,
     counters: [u64; 4],
     clamped: u64,
-    first_arrival: Option<i64>,
     pub(super) last_emission: Option<i64>,
     arrivals: u64,
     /// Refusals since they were last asked for: (line, why).
@@ -52,11 +55,13 @@ impl Run {
             strata: if settings.by.is_empty() { None } else { Some(Strata::new(settings.by.clone(), MAX_CLASSES)?) },
             classes: Vec::new(),
             other: None,
-            timeline: settings.timeline_ns.map(Timeline::new),
+            timeline: settings.timeline_ns.map(|width| Timeline::new(width, settings.timeline_bins)),
             slowest: Default::default(),
+            flow: Flow::default(),
+            grid: Grid::default(),
+            outside: 0,
             counters: [0; 4],
             clamped: 0,
-            first_arrival: None,
             last_emission: None,
             arrivals: 0,
             refusals: Vec::new(),
@@ -117,7 +122,25 @@ impl Run {
     /// The first accepted arrival.
     #[must_use]
     pub fn first_arrival(&self) -> Option<i64> {
-        self.first_arrival
+        self.flow.arrivals().map(|(first, _)| first)
+    }
+
+    /// How requests came and went, whatever the run is cut to.
+    #[must_use]
+    pub fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// Successes by time to first token and time per output token.
+    #[must_use]
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// Requests that arrived outside the cut.
+    #[must_use]
+    pub fn outside(&self) -> u64 {
+        self.outside
     }
 
     /// The last accepted emission.
@@ -182,6 +205,7 @@ impl Run {
     #[must_use]
     pub fn arrive(&mut self, arrival: &Arrival<'_>) -> Flight {
         let class = match &mut self.strata {
+            _ if !self.settings.is_inside(arrival.t) => Class::Outside,
             None => Class::None,
             Some(strata) if strata.needs_output_length() => Class::Later(arrival.labels.to_vec()),
             Some(strata) => Class::Known(strata.class(arrival.prompt_tokens, 0, |name| arrival.label(name))),
@@ -193,16 +217,20 @@ impl Run {
         let flight = Flight::new(arrival, class, &self.settings.slos, self.arrivals);
         self.arrivals += 1;
         self.horizon.accept(arrival.t);
-        self.first_arrival = Some(self.first_arrival.map_or(arrival.t, |first| first.min(arrival.t)));
+        self.flow.arrive(arrival.t);
+        self.outside += u64::from(flight.is_outside());
         self.each_block(&flight.class, arrival.t, |mut block| {
             block.arrival(arrival.prompt_tokens);
         });
         flight
     }
 
-    /// Applies something to the total, to the class (if it is known) and to the bin of a time.
+    /// Applies something to the total, to the class (if it is known) and to the bin of a time; outside the cut to none.
     #[inline]
     pub(super) fn each_block(&mut self, class: &Class, t: i64, mut apply: impl FnMut(AnyBlock<'_>)) {
+        if matches!(class, Class::Outside) {
+            return;
+        }
         apply(AnyBlock::Dense(&mut self.total));
         if let Class::Known(class) = class {
             let empty = || Block::new(&self.settings);
@@ -290,10 +318,18 @@ impl Run {
     fn observe(&mut self, flight: &mut Flight, t: i64, event: Event, observation: Observation) {
         let k = if let Event::Tokens(k) = event {
             self.last_emission = self.last_emission.max(Some(t));
+            self.flow.emissions += 1;
+            self.flow.coalesced += u64::from(k > 1);
             k
         } else {
             0
         };
+        if let Observation::First { ttft, .. } = observation {
+            self.flow.first_emission(flight.request.arrival(), ttft);
+        }
+        if flight.is_outside() {
+            return;
+        }
         let slos = &self.settings.slos;
         match observation {
             Observation::Gap(gap) => {
@@ -321,7 +357,7 @@ impl Run {
     }
 
     pub(super) fn latency(&mut self, flight: &Flight, t: i64, metric: Metric, ns: Option<i64>) {
-        let Some(ns) = ns else { return };
+        let Some(ns) = ns.filter(|_| !flight.is_outside()) else { return };
         self.slowest[metric as usize].offer(ns, flight.order, &flight.id);
         self.each_block(&flight.class, t, |mut block| block.observe(metric, ns));
     }
@@ -362,6 +398,11 @@ impl Run {
         if status != Status::Lost {
             self.horizon.accept(ending.at);
         }
+        self.flow.end(flight.request.arrival(), ending.at);
+        if flight.is_outside() {
+            return;
+        }
+        self.grid.count(&ending);
         if let Class::Later(labels) = &flight.class {
             let arrival = Arrival { id: &flight.id, t, prompt_tokens: flight.prompt_tokens, labels };
             let strata = self.strata.as_mut().expect("a class that comes later has strata");
@@ -427,15 +468,13 @@ impl Run {
         for (mine, theirs) in self.slowest.iter_mut().zip(other.slowest) {
             mine.merge(theirs);
         }
+        self.flow.merge(other.flow);
+        self.grid.merge(&other.grid);
+        self.outside += other.outside;
         self.clamped += other.clamped;
         for (mine, theirs) in self.counters.iter_mut().zip(other.counters) {
             *mine += theirs;
         }
-        let either = |mine: Option<i64>, theirs: Option<i64>, pick: fn(i64, i64) -> i64| match (mine, theirs) {
-            (Some(mine), Some(theirs)) => Some(pick(mine, theirs)),
-            (mine, theirs) => mine.or(theirs),
-        };
-        self.first_arrival = either(self.first_arrival, other.first_arrival, i64::min);
-        self.last_emission = either(self.last_emission, other.last_emission, i64::max);
+        self.last_emission = self.last_emission.max(other.last_emission);
     }
 }

@@ -1,23 +1,23 @@
-//! A whole run in bins of equal width; past 10,000 bins their width doubles.
+//! A whole run in bins of equal width; past so many bins their width doubles.
 
 use std::collections::VecDeque;
 
 use super::Pane;
-use crate::bounds::MAX_TIMELINE_BINS;
 
 /// Bins over a run, aligned to multiples of their width; those without an event are not kept.
 #[derive(Clone, Debug)]
 pub struct Timeline<P> {
     width_ns: i64,
+    most: i64,
     first: i64,
     bins: VecDeque<Option<Box<P>>>,
 }
 
 impl<P: Pane> Timeline<P> {
-    /// No bin yet; the width is positive.
+    /// No bin yet. The width is positive and doubles past `most` bins, of which there are at least 2.
     #[must_use]
-    pub fn new(width_ns: i64) -> Self {
-        Self { width_ns, first: 0, bins: VecDeque::new() }
+    pub fn new(width_ns: i64, most: i64) -> Self {
+        Self { width_ns, most, first: 0, bins: VecDeque::new() }
     }
 
     /// The width of the bins as they are now.
@@ -39,7 +39,7 @@ impl<P: Pane> Timeline<P> {
         }
         loop {
             let last = self.first + self.bins.len() as i64 - 1;
-            if number.max(last) - number.min(self.first) < MAX_TIMELINE_BINS {
+            if number.max(last) - number.min(self.first) < self.most {
                 break;
             }
             self.widen();
