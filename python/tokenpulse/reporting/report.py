@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenpulse import formulas
+from tokenpulse.analysis import flow as where_time_went
 from tokenpulse.model import FAILED, METRICS, SLO, STATUSES, SUCCEEDED, Reduction, SketchLike
+from tokenpulse.reporting.grid import attainment_grid
 
 SCHEMA = "tokenpulse.report/1"
 
@@ -25,7 +27,7 @@ FLUIDITY_QUANTILES = {"p1": 0.01, "p5": 0.05, "p10": 0.1, "p50": 0.5, "p90": 0.9
 
 Figures = dict[str, Any]
 
-_NOT_KEYS = frozenset({"notices", "sketches", "by_sketches", "timeline_sketches", "slos"})
+_NOT_KEYS = frozenset({"notices", "sketches", "by_sketches", "timeline_sketches", "slos", "reduction"})
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -34,7 +36,7 @@ class Report:
 
     `sketches["ttft"]` is the whole run's sketch of a metric, to query or to merge with another report's;
     `by_sketches` and `timeline_sketches` hold those of each item of `by` and `timeline`. `notices` names the
-    first lines and events of each input that could not be used.
+    first lines and events of each input that could not be used. `reduction` is what the report was made of.
     """
 
     schema: str = SCHEMA
@@ -59,20 +61,52 @@ class Report:
     timeline: list[Figures]
     timeline_width_seconds: float | None
     timeline_asked_seconds: float | None
+    flow: Figures | None = None
+    attainment_grid: Figures | None = None
+    cut: Figures | None = None
+    workload: Figures | None = None
+    definitions: dict[str, dict[str, str]] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    reported: list[Figures] = field(default_factory=list)
+    profiles: dict[str, Any] = field(default_factory=dict)
     slos: tuple[SLO, ...] = ()
     notices: list[Figures] = field(default_factory=list)
     sketches: dict[str, SketchLike]
     by_sketches: tuple[dict[str, SketchLike], ...] = ()
     timeline_sketches: tuple[dict[str, SketchLike], ...] = ()
+    reduction: Reduction = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, reduction: Reduction, slos: Sequence[SLO] = (), itl: str = "token") -> Report:
-        """The report of a reduction that was made with these SLO sets and this ITL rule."""
+    def of(
+        cls,
+        reduction: Reduction,
+        slos: Sequence[SLO] = (),
+        itl: str = "token",
+        *,
+        how: str = "from/to",
+        timed: bool = True,
+        **found: Any,
+    ) -> Report:
+        """The report of a reduction that was made with these SLO sets and this ITL rule.
+
+        `how` says what a cut was made by. `timed=False`: the inputs have no times on one clock, so that whatever
+        divides by time or lies at a moment is absent. `found` holds the figures that a reduction does not tell, by
+        the names of the report's keys: `workload`, `definitions`, `absent`, `reported`, `profiles`; and `flow` where
+        it is known better than from the reduction.
+        """
         slos = tuple(slos)
         total = reduction["total"]
-        span = span_seconds(reduction["first_arrival_ns"], reduction["last_emission_ns"])
-        timeline = reduction["timeline"]
+        span = _span(reduction) if timed else None
+        timeline = reduction["timeline"] if timed else None
+        figures: Figures = {
+            "flow": where_time_went.of_reduction(reduction) if timed and "flow" not in found else None,
+            "attainment_grid": attainment_grid(reduction),
+            "cut": _cut(reduction, how),
+            **found,
+        }
         return cls(
+            **figures,
+            reduction=reduction,
             inputs=[{**one, "skipped": _ordered(one["skipped"])} for one in reduction["inputs"]],
             span_seconds=span,
             slowest={
@@ -120,6 +154,28 @@ class Report:
         return (
             f"<tokenpulse.Report: {self.requests['attempted']} requests, {self.tokens['output']} output tokens, {span}>"
         )
+
+
+def _span(reduction: Reduction) -> float | None:
+    """The time that rates divide by: that of the cut, or of the whole run."""
+    first, last, cut = reduction["first_arrival_ns"], reduction["last_emission_ns"], reduction.get("cut")
+    if cut is None or first is None or last is None:
+        return span_seconds(first, last)
+    begin = first if cut["from_ns"] is None else max(first, cut["from_ns"])
+    end = last if cut["to_ns"] is None else min(last, cut["to_ns"])
+    return span_seconds(begin, end)
+
+
+def _cut(reduction: Reduction, how: str) -> Figures | None:
+    """Which requests were left out, by the time of their arrival since the first one."""
+    cut, first = reduction.get("cut"), reduction["first_arrival_ns"]
+    if cut is None:
+        return None
+    since = {
+        f"{end}_seconds": None if cut[f"{end}_ns"] is None or first is None else (cut[f"{end}_ns"] - first) / 1e9
+        for end in ("from", "to")
+    }
+    return {**since, "outside": cut["outside"], "how": how}
 
 
 def span_seconds(first_arrival_ns: int | None, last_emission_ns: int | None) -> float | None:
