@@ -8,8 +8,10 @@ The Rust core must agree with it, bit for bit; where the two differ, one has a b
 - `slo`: verdicts and smoothness
 - `strata`: length bins, bounded classes
 - `tally`, `accounts`: what is added up
-- `log`: bytes to records
-- `report`: logs to a `Reduction`
+- `flow`, `grid`: arrivals and ends over time; successes by TTFT and TPOT
+- `log`, `columns`: bytes to records, columns to records
+- `inputs`, `report`: records to a `Reduction`
+- `rows`: logs to exact rows
 - `meter`, `clock`, `scopes`, `gauges`: live metering, events to a reading
 - `kv`, `kv_cache`: blocks of a KV cache, evicted and refilled; caches of other sizes and policies
 """
@@ -17,7 +19,8 @@ The Rust core must agree with it, bit for bit; where the two differ, one has a b
 from tokenpulse.reference.kv import KVTracker
 from tokenpulse.reference.log import FormatError
 from tokenpulse.reference.meter import Meter
-from tokenpulse.reference.report import reduce, reduce_lines
+from tokenpulse.reference.report import reduce, reduce_columns, reduce_lines
+from tokenpulse.reference.rows import rows_of
 from tokenpulse.reference.sketch import DecodeError, Sketch
 from tokenpulse.reference.window import Horizon, Ring, Timeline
 
@@ -31,5 +34,7 @@ __all__ = [
     "Sketch",
     "Timeline",
     "reduce",
+    "reduce_columns",
     "reduce_lines",
+    "rows_of",
 ]

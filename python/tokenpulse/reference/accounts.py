@@ -7,15 +7,16 @@ class, bin with bin. So the order in which inputs are read does not show, and th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenpulse.model import ITL_RULES, SLO
-from tokenpulse.reference.request import Observation
+from tokenpulse.model import ITL_RULES, MAX_TIMELINE_BINS, SLO
+from tokenpulse.reference.flow import Flow
+from tokenpulse.reference.grid import Grid
 from tokenpulse.reference.strata import OTHER, Interner, check_keys, combination
 from tokenpulse.reference.tally import Block, Slowest
-from tokenpulse.reference.window import Timeline
+from tokenpulse.reference.window import Timeline, greatest, least
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,28 @@ class Settings:
     by: Sequence[str]
     timeline_ns: int | None
     ttl_ns: int
+    from_ns: int | None = None
+    to_ns: int | None = None
+    timeline_bins: int = MAX_TIMELINE_BINS
 
     def __post_init__(self) -> None:
         if self.itl_rule not in ITL_RULES:
             raise ValueError(f"itl_rule must be one of {', '.join(ITL_RULES)}, got {self.itl_rule!r}")
         if self.ttl_ns < 1:
             raise ValueError(f"ttl_ns must be at least 1, got {self.ttl_ns}")
+        if self.from_ns is not None and self.to_ns is not None and self.from_ns >= self.to_ns:
+            raise ValueError(f"from_ns must be before to_ns, got {self.from_ns} and {self.to_ns}")
+        if not 2 <= self.timeline_bins <= MAX_TIMELINE_BINS:
+            raise ValueError(f"timeline_bins must be between 2 and {MAX_TIMELINE_BINS}, got {self.timeline_bins}")
         check_keys(self.by)
+
+    @property
+    def has_cut(self) -> bool:
+        return self.from_ns is not None or self.to_ns is not None
+
+    def is_inside(self, arrive_ns: int) -> bool:
+        """Whether a request that arrives at a time is counted, or only followed."""
+        return (self.from_ns is None or self.from_ns <= arrive_ns) and (self.to_ns is None or arrive_ns < self.to_ns)
 
 
 class Accounts:
@@ -44,8 +60,13 @@ class Accounts:
         self.total = self.block()
         self.interner = Interner()
         self.classes: dict[int, Block] = {}
-        self.timeline = None if settings.timeline_ns is None else Timeline(settings.timeline_ns, self.block)
+        self.timeline = (
+            None if settings.timeline_ns is None else Timeline(settings.timeline_ns, self.block, settings.timeline_bins)
+        )
+        self.grid = Grid()
         self.slowest = Slowest()
+        self.flow = Flow()
+        self.outside = 0
         self.rejected: Counter[str] = Counter()
         self.clamped = 0
         self.first_arrival_ns: int | None = None
@@ -70,14 +91,10 @@ class Accounts:
         return [self.total, *bins, *([] if own is None else [own])]
 
     def arrived(self, t_ns: int) -> None:
-        self.first_arrival_ns = t_ns if self.first_arrival_ns is None else min(self.first_arrival_ns, t_ns)
+        self.first_arrival_ns = least(self.first_arrival_ns, t_ns)
 
     def emitted(self, t_ns: int) -> None:
-        self.last_emission_ns = t_ns if self.last_emission_ns is None else max(self.last_emission_ns, t_ns)
-
-    def offer(self, serial: int, request_id: str, observed: Iterable[Observation]) -> None:
-        for each in observed:
-            self.slowest.offer(each.metric, each.value_ns, serial, request_id)
+        self.last_emission_ns = greatest(self.last_emission_ns, t_ns)
 
     def merge(self, other: Accounts) -> None:
         """Adds the accounts of the next input. A class for which there is no room left goes to `other` whole."""
@@ -88,7 +105,10 @@ class Accounts:
             self.classes.setdefault(OTHER, self.block()).merge(other.classes[OTHER])
         if self.timeline is not None and other.timeline is not None:
             self.timeline.merge(other.timeline)
+        self.grid.merge(other.grid)
         self.slowest.merge(other.slowest)
+        self.flow.merge(other.flow)
+        self.outside += other.outside
         self.rejected += other.rejected
         self.clamped += other.clamped
         if other.first_arrival_ns is not None:
@@ -108,7 +128,15 @@ class Accounts:
             "by": self._classes_as_dicts(),
             "by_interned_over": 0 if other is None else other.attempted,
             "timeline": self._timeline_as_dict(),
+            "grid": self.grid.as_dict(),
+            "flow": self.flow.as_dict(),
+            "cut": self._cut_as_dict(),
         }
+
+    def _cut_as_dict(self) -> dict[str, int | None] | None:
+        if not self.settings.has_cut:
+            return None
+        return {"from_ns": self.settings.from_ns, "to_ns": self.settings.to_ns, "outside": self.outside}
 
     def _classes_as_dicts(self) -> list[dict[str, Any]]:
         """In order of first appearance, `other` last."""

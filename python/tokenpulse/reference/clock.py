@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenpulse.reference.buckets import RANGE
 from tokenpulse.reference.scopes import Panes
-from tokenpulse.reference.window import PANES, Content, Horizon, check_windows
+from tokenpulse.reference.window import PANES, Content, Horizon, check_windows, least
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS, HOUR_NS = 60 * SECOND_NS, 3600 * SECOND_NS
@@ -105,7 +105,3 @@ def check_time(t_ns: int) -> int:
     if not 0 <= operator.index(t_ns) < RANGE:
         raise ValueError(f"t must be between 0 and 2^63 - 1, got {t_ns}")
     return t_ns
-
-
-def least(known_ns: int | None, t_ns: int) -> int:
-    return t_ns if known_ns is None else min(known_ns, t_ns)

@@ -52,7 +52,10 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True)
 class RequestLine:
-    """A finished request. `output_tokens` is None where the emissions are given one by one."""
+    """A finished request. `output_tokens` is None where the emissions tell it.
+
+    Only a row of columns has `output_tokens` beside emissions, a `status` of None (it is in flight) or `lost`.
+    """
 
     id: str
     arrive_ns: int
@@ -65,7 +68,7 @@ class RequestLine:
     preempt_ns: tuple[int, ...]
     resume_ns: tuple[int, ...]
     end_ns: int | None
-    status: str
+    status: str | None
     degraded: bool
     prompt_tokens: int
     labels: Mapping[str, str]

@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenpulse.model import DAY_NS, ITL_RULES, LENGTH_KEYS, MAX_LABEL_KEYS, METRICS, SLO, STATUSES, TTL_NS
 from tokenpulse.reference.buckets import RANGE, check_scale, whole_ns
-from tokenpulse.reference.clock import HOUR_NS, MINUTE_NS, SECOND_NS, WINDOWS_NS, Clock, check_time, least
+from tokenpulse.reference.clock import HOUR_NS, MINUTE_NS, SECOND_NS, WINDOWS_NS, Clock, check_time
 from tokenpulse.reference.gauges import GAUGES, Area, Held, split
 from tokenpulse.reference.kv import KVTracker
 from tokenpulse.reference.request import Ended, Event, Observation, Request, finish, once, step
@@ -26,7 +26,7 @@ from tokenpulse.reference.request import arrive as arrived
 from tokenpulse.reference.scopes import EVENTS, MAX_BATCH, Burn, ClassTally, Panes, Scope
 from tokenpulse.reference.slo import judge
 from tokenpulse.reference.strata import OTHER, Interner, length_bin
-from tokenpulse.reference.window import PANES
+from tokenpulse.reference.window import PANES, least
 
 BURN_NS = (5 * MINUTE_NS, 30 * MINUTE_NS, HOUR_NS, 6 * HOUR_NS, 3 * DAY_NS, 30 * DAY_NS)
 SWEEP_NS = MINUTE_NS

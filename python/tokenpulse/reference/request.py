@@ -20,13 +20,24 @@ RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a request. `k` is of `tokens`; `status` and `degraded` are of `end`."""
+    """Something that happened to a request. `k` and `brings` are of `tokens`; `status` and `degraded` are of `end`.
+
+    `brings` is how many tokens count at its time where that is not `k`: a share of those whose times are not known.
+    """
 
     kind: str
     t_ns: int
     k: int = 1
     status: str = ""
     degraded: bool = False
+    brings: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens count at its time."""
+        if self.kind != "tokens":
+            return 0
+        return self.k if self.brings is None else self.brings
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,8 @@ def split_gap(gap_ns: int, k: int, rule: str) -> tuple[Observation, ...]:
 class Request:
     """Where a request stands. An absent milestone is None, never 0.
 
-    `given_tokens` is the number of tokens of a request line that gives no token times; None for all others.
+    `given_tokens` is the number of tokens where their times are not known: of a request line that gives none, or of a
+    row that gives another number beside its emissions. None for all others.
     """
 
     arrive_ns: int
@@ -227,13 +239,13 @@ def _missing(request: Request, succeeded: bool) -> Iterator[str]:
         yield "tpot"
     if succeeded and n >= 1 and last is None:
         yield "e2e"
-    if n >= 2 and request.given_tokens is not None:
+    if n >= 2 and request.given_tokens is not None and request.max_itl_ns is None:
         yield "itl"
 
 
 def _gaps(request: Request) -> tuple[tuple[int, int], ...] | None:
-    if request.given_tokens is not None:  # of a single token the time is known all the same
-        if request.given_tokens == 1 and request.first_ns is not None:
+    if request.given_tokens is not None:  # of a single untimed token the time is known all the same
+        if request.given_tokens == 1 and request.first_ns is not None and request.emissions is None:
             return ((request.first_ns - request.arrive_ns, 1),)
         return None
     emissions = []

@@ -1,6 +1,7 @@
 """Time: panes of a sliding window, bins of a timeline, and the newest time of an input.
 
-All three are bounded: a ring keeps 61 panes, a timeline 10,000 bins, a horizon one number. Reading changes nothing.
+All three are bounded: a ring keeps 61 panes, a timeline at most 10,000 bins, a horizon one number. Reading changes
+nothing.
 """
 
 from __future__ import annotations
@@ -87,11 +88,14 @@ def check_windows(widths_ns: Sequence[int]) -> None:
 
 
 class Timeline(Generic[Content]):
-    """Bins of equal width over a whole run; when they become more than 10,000, the width doubles."""
+    """Bins of equal width over a whole run; when they span more than `max_bins`, the width doubles."""
 
-    def __init__(self, width_ns: int, new: Callable[[], Content]) -> None:
+    def __init__(self, width_ns: int, new: Callable[[], Content], max_bins: int = MAX_TIMELINE_BINS) -> None:
         if width_ns <= 0:
             raise ValueError(f"a timeline's width must be at least 1 ns, got {width_ns}")
+        if not 2 <= max_bins <= MAX_TIMELINE_BINS:
+            raise ValueError(f"timeline_bins must be between 2 and {MAX_TIMELINE_BINS}, got {max_bins}")
+        self.max_bins = max_bins
         self.asked_ns = width_ns
         self.width_ns = width_ns
         self._new = new
@@ -103,7 +107,7 @@ class Timeline(Generic[Content]):
         index = t_ns // self.width_ns
         first, last = self._span or (index, index)
         self._span = min(first, index), max(last, index)
-        while self._span[1] - self._span[0] >= MAX_TIMELINE_BINS:
+        while self._span[1] - self._span[0] >= self.max_bins:
             self._widen()
         index = t_ns // self.width_ns
         if index not in self._bins:
@@ -161,3 +165,11 @@ class Horizon:
     def accept(self, t_ns: int) -> None:
         """An event at this time was accepted."""
         self.newest_ns = t_ns if self.newest_ns is None else max(self.newest_ns, t_ns)
+
+
+def least(known_ns: int | None, t_ns: int) -> int:
+    return t_ns if known_ns is None else min(known_ns, t_ns)
+
+
+def greatest(known_ns: int | None, t_ns: int) -> int:
+    return t_ns if known_ns is None else max(known_ns, t_ns)
