@@ -1,0 +1,75 @@
+"""Reading a file by its format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from tokenpulse.engine import FormatError, Progress
+from tokenpulse.readers import (
+    aiperf,
+    guidellm,
+    inference_perf,
+    own,
+    vllm,
+)
+from tokenpulse.readers.detection import detect, head
+from tokenpulse.readers.documents import Source
+from tokenpulse.readers.rows import UnreadableError
+from tokenpulse.records import Records, Summary, Workload
+
+Run: TypeAlias = Records | Summary | Workload
+_Reader: TypeAlias = Callable[[Source], Iterator[Run]]
+
+_READERS: dict[str, _Reader] = {
+    vllm.DETAILED: vllm.read,
+    vllm.SUMMARY: vllm.read,
+    aiperf.REQUESTS: aiperf.read,
+    aiperf.SUMMARY: aiperf.read_summary,
+    guidellm.FORMAT: guidellm.read,
+    inference_perf.REQUESTS: inference_perf.read,
+    inference_perf.SUMMARY: inference_perf.read_summary,
+    inference_perf.STAGE: inference_perf.read_summary,
+    own.FORMAT: own.read,
+}
+
+
+def read(
+    source: str | bytes,
+    *,
+    name: str | None = None,
+    format: str | None = None,  # noqa: A002 (what `detect` calls it too)
+    progress: Progress | None = None,
+) -> list[Run]:
+    """Every run in a file: a path, or its bytes.
+
+    `format` is what `detect` says if it is not given. Our own lines are read exactly too, for whoever needs each
+    value; a report of them is `engine.reduce_paths`. Raises OSError for a file that cannot be read, FormatError for
+    one whose format is unknown or in which nothing could be read; any other fault stands in the last run's
+    `skipped` and `notices`.
+    """
+    if name is None:
+        name = source if isinstance(source, str) else "<bytes>"
+    known = format or detect(head(source))
+    if known not in _READERS:
+        raise FormatError(f"{name}: unknown format; expected a file of a tool that is named in docs/formats.md")
+    runs: list[Run] = []
+    try:
+        for run in _READERS[known](Source(source, name, progress)):
+            runs.append(run)  # noqa: PERF402 (those before a fault are kept)
+    except UnreadableError as error:
+        _keep(runs, name, None, error.reason, str(error), error)
+    except FormatError as error:
+        _keep(runs, name, getattr(error, "line", None), getattr(error, "reason", "not_json"), str(error), error)
+    if not runs:
+        raise FormatError(f"{name}: {known}: no run in it")
+    return runs
+
+
+def _keep(runs: list[Run], name: str, line: int | None, reason: str, message: str, error: Exception) -> None:
+    """A fault that ended the reading stands in the last run; without any it is an error."""
+    if not runs:
+        raise FormatError(message if message.startswith(name) else f"{name}: {message}") from error
+    last = runs[-1]
+    last.skipped[reason] = last.skipped.get(reason, 0) + 1
+    last.notices.append({"path": name, "line": line, "reason": reason, "message": message})

@@ -1,0 +1,225 @@
+"""vLLM's `bench serve` results: one JSON object a run, with an array for each column where they were saved.
+
+`--append-result` writes one object after the other, without a newline behind the last. Arrays stay arrays: no Python
+object is made for a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from typing import Any
+
+import numpy as np
+
+from tokenpulse.engine import FormatError
+from tokenpulse.readers.documents import Source
+from tokenpulse.readers.rows import SERVER_SIDE, STATUS, Faults, UnreadableError, optional, parse
+from tokenpulse.readers.summaries import figure, normalised, rate
+from tokenpulse.records import ABSENT, Floats, Ints, Ragged, Records, Summary, duration_ns, time_ns
+
+DETAILED = "vllm-bench-detailed"
+SUMMARY = "vllm-bench-summary"
+
+_DURATIONS = ("ttfts", "latencies", "start_times", "queue_times")
+_COUNTS = ("input_lens", "output_lens")
+_NEEDED = ("ttfts", "output_lens")
+
+_SETTINGS = ("date", "backend", "endpoint_type", "label", "model_id", "tokenizer_id", "num_prompts", "burstiness")
+
+DEFINITIONS = {
+    "ttft": "sending to the first chunk that has a choice, even one without text",
+    "itl": "one gap a chunk, pooled; a chunk may have several tokens",
+    "tpot": "(latency - TTFT) / (N - 1), left out for N <= 1",
+    "output_tokens": "the server's usage, else the text tokenised again",
+    "goodput": "limits count with <=, N <= 1 counts as TPOT 0, over the client's wall time",
+    "rates": "over the client's wall time, from the start to the last answer",
+}
+_SUMMARY_ONLY = "the file holds the tool's summary only: run it with --save-detailed"
+
+
+def recognises(keys: Set[str]) -> str | None:
+    """Which of vLLM's files these keys are of, if any."""
+    ours = {"model_id", "num_prompts", "request_rate"} <= keys or {"endpoint_type", "model_id"} <= keys
+    if not ours or not keys & {"duration", "completed", "ttfts", "burstiness", "tokenizer_id"}:
+        return None
+    return DETAILED if "input_lens" in keys or "ttfts" in keys else SUMMARY
+
+
+def read(source: Source) -> Iterator[Records | Summary]:
+    """Every run of the file."""
+    document = source.document(
+        select=["$", "errors"],
+        columns=[*_DURATIONS, "itls[*]"],
+        integers=list(_COUNTS),
+        skip=["generated_texts"],
+    )
+    parts: dict[str, Any] = {}
+    runs = 0
+    try:
+        for where, _, value in document:
+            if where != "$":
+                parts[where] = value
+                continue
+            runs += 1
+            yield run(parts, optional(parse(value), "a run"), source.name, runs)
+            parts = {}
+    except FormatError as error:
+        if not all(part in parts for part in _NEEDED):
+            raise
+        reason = str(getattr(error, "reason", "not_json"))
+        last = run(parts, {}, source.name, runs + 1)
+        last.notices.append(
+            {"path": source.name, "line": getattr(error, "line", None), "reason": reason, "message": str(error)}
+        )
+        last.skipped[reason] = last.skipped.get(reason, 0) + 1
+        yield last
+
+
+def run(parts: dict[str, Any], rest: dict[str, Any], path: str, place: int) -> Records | Summary:
+    """One run: its columns, and everything else that stands beside them."""
+    about = _about(rest)
+    label = f"{place}" if about.get("requested_rate") is None else f"{place}: {about['requested_rate']:g}/s"
+    columns = {key: value for key, value in parts.items() if not isinstance(value, bytes)}
+    if not all(part in columns for part in _NEEDED):
+        why = dict.fromkeys(("requests", "latency", "timeline", "flow"), _SUMMARY_ONLY)
+        return Summary(
+            tool="vllm",
+            format=SUMMARY,
+            name=label,
+            figures=rest,
+            normalised=normalised(rest),
+            run=about,
+            absent=why,
+            definitions=dict(DEFINITIONS),
+        )
+    faults = Faults(path)
+    errors = _errors(parts.get("errors"))
+    return records(columns, errors, faults, tool="vllm", format=DETAILED, name=label, run=about, summary=rest)
+
+
+def records(
+    columns: dict[str, Any], errors: list[str | None] | None, faults: Faults, *, summary: dict[str, Any], **about: Any
+) -> Records:
+    """Parallel arrays as requests; vLLM and SGLang write the same ones."""
+    n = _common_length(columns, errors, faults)
+    ttft, output = columns["ttfts"][:n], columns["output_lens"][:n]
+    gaps = columns.get("itls[*]")
+    itls = None if gaps is None else Ragged(values=gaps[0][: gaps[1][n]], offsets=gaps[1][: n + 1])
+    own: dict[str, Floats] = {"ttfts": ttft}
+    if errors is None:
+        # Without the errors a row of nothing can only be one that failed, unless a request may yield no token.
+        failed = (ttft == 0) & (output == 0)
+        if failed.any():
+            faults.note(None, "missing_field", f"errors: absent; {int(failed.sum())} rows of zeros are taken as failed")
+    else:
+        errors = errors[:n]
+        failed = np.array([error is not None for error in errors], np.bool_)
+    absent = dict(SERVER_SIDE)
+    definitions = dict(DEFINITIONS)
+    first = np.where(ttft == 0, np.nan, ttft)
+    latency = columns.get("latencies")
+    if latency is not None:
+        own["latencies"] = latency = latency[:n]
+        e2e = np.where((latency == 0) | np.isnan(first), np.nan, latency)
+    elif itls is not None:
+        e2e = first + _row_sums(itls)
+        definitions["e2e"] = "this version does not save it: TTFT and the gaps added up"
+    else:
+        e2e = np.full(n, np.nan)
+        absent["latency.e2e"] = absent["latency.tpot"] = "neither latencies nor gaps are in the file"
+    e2e = np.where(failed, np.nan, e2e)
+    start = columns.get("start_times")
+    start = None if start is None else np.where(start[:n] == 0, np.nan, start[:n])
+    arrive = None if start is None else time_ns(start)
+    if start is None:
+        for name in ("rates", "timeline", "flow", "span_seconds"):
+            absent[name] = "this version does not save start times"
+    queue = columns.get("queue_times")
+    intended: Ints | None = None
+    if queue is not None:
+        own["queue_times"] = queue = queue[:n]
+        if arrive is not None:
+            waited = duration_ns(queue)
+            known = (arrive != ABSENT) & (waited != ABSENT)
+            intended = np.where(known, arrive - np.where(known, waited, 0), ABSENT)
+    else:
+        absent["saturation.schedule_delay"] = "this version does not save how long the client held requests back"
+    if itls is None:
+        absent["latency.itl"] = "the file has no gaps"
+    return Records(
+        clock=None if start is None else "monotonic",
+        arrive_ns=arrive,
+        start=start,
+        intended_ns=intended,
+        ttft=first,
+        e2e=e2e,
+        latency=e2e,
+        gaps=itls,
+        prompt_tokens=columns["input_lens"][:n] if "input_lens" in columns else None,
+        # A failed row's 0 is no count: what it had received when it broke is in its gaps.
+        output_tokens=np.where(failed, ABSENT, output),
+        status=np.where(failed, STATUS["error"], STATUS["stop"]).astype(np.uint8),
+        errors=errors,
+        queue=queue,
+        own=own,
+        summary=summary,
+        absent=absent,
+        definitions=definitions,
+        skipped=faults.skipped,
+        notices=faults.notices,
+        **about,
+    )
+
+
+def _common_length(columns: dict[str, Any], errors: list[str | None] | None, faults: Faults) -> int:
+    """How many rows all arrays have; those that some lack are skipped."""
+    lengths = {key: len(value[1]) - 1 if isinstance(value, tuple) else len(value) for key, value in columns.items()}
+    if errors is not None:
+        lengths["errors"] = len(errors)
+    n, longest = min(lengths.values()), max(lengths.values())
+    if n < longest:
+        short = [key for key, length in lengths.items() if length == n]
+        faults.skip(n + 1, "length_mismatch", f"{short[0]}: expected {longest} elements as in others, got {n}")
+        faults.skipped["length_mismatch"] = longest - n
+    return n
+
+
+def _row_sums(rows: Ragged) -> Floats:
+    sums = np.zeros(len(rows))
+    np.add.at(sums, rows.rows, rows.values)
+    return sums
+
+
+def _errors(text: bytes | None) -> list[str | None] | None:
+    """Each request's error, None where it had none; None if the file does not say."""
+    if text is None:
+        return None
+    errors = parse(text)
+    if errors is None:
+        return None
+    if not isinstance(errors, list):
+        raise UnreadableError("wrong_type", "errors: expected an array of strings")
+    return [str(error) if error else None for error in errors]
+
+
+def _about(rest: dict[str, Any]) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "duration": figure(rest.get("duration")),
+        "requested_rate": rate(rest.get("request_rate")),
+        "concurrency": figure(rest.get("max_concurrency")),
+    }
+    about["settings"] = {
+        key: rest[key]
+        for key in (
+            "date",
+            "backend",
+            "endpoint_type",
+            "label",
+            "model_id",
+            "tokenizer_id",
+            "num_prompts",
+            "burstiness",
+        )
+        if key in rest
+    }
+    return about
