@@ -6,13 +6,13 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tokenpulse_core::bounds;
+use tokenpulse_core::{Error, bounds};
 use tokenpulse_core::request::{Metric, Status};
 use tokenpulse_core::sketch::{ItlRule, Sketch, Store};
 use tokenpulse_core::slo::Slo;
 use tokenpulse_core::strata::Key;
 use tokenpulse_core::tally::{Block, Counter, Flow, GRID_SCALE, Grid, Run, Settings, SloTally};
-use tokenpulse_io::{Failure, Input, Reduction, Skip, Source, reduce};
+use tokenpulse_io::{Failure, Input, Reading, Reduction, Skip, Source, reduce};
 
 use crate::errors::{FormatError, to_python};
 use crate::sketch::PySketch;
@@ -90,6 +90,13 @@ pub fn settings(
     (from_ns, to_ns): (Option<i64>, Option<i64>),
 ) -> PyResult<Settings> {
     let slos: PyResult<Vec<Slo>> = slos.into_iter().map(slo).collect();
+    let time = |ns: Option<i64>| ns.map(|ns| bounds::TIME_NS.check(ns)).transpose().map_err(to_python);
+    let (from_ns, to_ns) = (time(from_ns)?, time(to_ns)?);
+    if let (Some(from), Some(to)) = (from_ns, to_ns)
+        && from >= to
+    {
+        return Err(to_python(Error::value("from_ns", format_args!("before to_ns, {to}"), from)));
+    }
     Ok(Settings {
         scale: bounds::DEFAULT_SCALE,
         itl_rule: ItlRule::from_name(itl_rule).map_err(to_python)?,
@@ -124,7 +131,7 @@ fn run<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut raised: Option<PyErr> = None;
     let reduced = py.detach(|| {
-        reduce(sources, settings, |done, total| {
+        reduce(sources, settings, Reading::default(), |done, total| {
             tell(progress, done, total).map_err(|error| raised = Some(error)).is_ok()
         })
     });

@@ -73,6 +73,22 @@ impl Chunks {
 impl Run {
     /// Takes a whole request at once, whose arrival was admitted and whose id is free.
     pub fn request(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) {
+        let flight = self.request_in_flight(arrival, events, line);
+        let last = flight.request.last_event();
+        if events.status == Status::Lost {
+            return self.lose(flight, last);
+        }
+        let end = match events.end {
+            Some(end) if !self.admit(end, line) => last,
+            Some(end) => end,
+            None => last,
+        };
+        self.finish(flight, end, end, events.status, events.degraded);
+    }
+
+    /// The same for a request of which all is known but its end: status and end are not looked at.
+    #[must_use]
+    pub fn request_in_flight(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) -> Flight {
         let emitted = events.emitted();
         let output_tokens = events.untimed.map_or(events.output_tokens.unwrap_or(emitted), |tokens| tokens.n);
         let class = match &mut self.strata {
@@ -103,13 +119,7 @@ impl Run {
             let at = flight.request.last_emission().or(flight.request.first_emission()).unwrap_or(arrival.t);
             self.each_block(&flight.class, at, |mut block| block.tokens(rest));
         }
-        let last = flight.request.last_event();
-        let end = match events.end {
-            Some(end) if !self.admit(end, line) => last,
-            Some(end) => end,
-            None => last,
-        };
-        self.finish(flight, end, end, events.status, events.degraded);
+        flight
     }
 
     /// Merges the five sequences of a finished request by time and rank.
