@@ -15,7 +15,7 @@ use criterion::{Criterion, Throughput};
 use serde::Deserialize;
 use tokenpulse_core::kv::{Counter, Curve, Policy, Replay, Settings, Span, Tier, Totals, Trace, Tracker};
 use tokenpulse_core::sketch::ItlRule;
-use tokenpulse_io::{KvContent, Source, read_kv, reduce};
+use tokenpulse_io::{KvContent, Reading, Source, read_kv, reduce};
 
 /// What a stream of stores and evictions comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -442,7 +442,7 @@ fn report(log: &str) -> u64 {
         ..tokenpulse_core::tally::Settings::default()
     };
     let sources = vec![Source::Bytes("log".to_owned(), log.as_bytes().to_vec())];
-    reduce(sources, &settings, |_, _| true).unwrap().inputs[0].lines
+    reduce(sources, &settings, Reading { threads: 1, plain: false }, |_, _| true).unwrap().inputs[0].lines
 }
 
 fn reader(criterion: &mut Criterion) {

@@ -1,6 +1,6 @@
 //! Whole numbers from their digits, eight at a time.
 
-const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+pub(crate) const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
 /// The number that the leading digits make, up to 16 of them, and how many those are.
 #[inline(always)]
@@ -57,7 +57,7 @@ fn leading_digits_bytewise(text: &[u8]) -> (u64, usize) {
 /// The number that the leading digits among eight bytes make, and how many there are: all at once, in the manner of
 /// "SIMD within a register".
 #[inline(always)]
-fn eight_digits(bytes: u64) -> (u64, usize) {
+pub(crate) fn eight_digits(bytes: u64) -> (u64, usize) {
     let nibbles = bytes ^ 0x3030_3030_3030_3030;
     // The high bit of each byte that is no digit: those over 9, and those that had it already.
     let others = (nibbles.wrapping_add(0x7676_7676_7676_7676) | nibbles) & 0x8080_8080_8080_8080;

@@ -2,14 +2,14 @@
 
 use std::io;
 
-use crate::lines::{Line, Lines, MAX_LINE};
-use crate::record::{Refused, Skip};
+use memchr::memchr_iter;
+
+use crate::chunks::{Chunk, Chunks, MAX_LINE, Text};
+use crate::record::Refused;
 use crate::source::Source;
 
 /// Notices that are kept of each input.
 const NOTICES: usize = 5;
-/// Lines between two looks at the progress.
-const PROGRESS_LINES: u64 = 1 << 14;
 
 /// A line that was passed over, or of which an event was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,37 +68,41 @@ pub(crate) fn each_line(
     let name = source.name().to_owned();
     let (opened, meter) = source.open().map_err(|error| Failure::Io(name.clone(), error))?;
     let compressed = opened.compressed;
-    let mut lines = Lines::new(opened.bytes);
+    let mut chunks = Chunks::new(opened.bytes);
+    let mut text = Text::default();
     let mut number = 0;
-    loop {
-        number += 1;
-        if number % PROGRESS_LINES == 0 && !progress(meter.bytes()) {
-            return Err(Failure::Stopped);
-        }
-        match lines.next_line() {
-            Ok(Some(Line::Whole(bytes, _))) if bytes.trim_ascii().is_empty() => {}
-            Ok(Some(Line::Whole(bytes, true))) => take(Found::Text(bytes), number),
-            Ok(Some(Line::Whole(_, false))) => {
-                take(Found::Unreadable(Refused::new(Skip::NotUtf8, "expected UTF-8")), number);
-            }
-            Ok(Some(Line::TooLong)) => {
-                let message = format!("expected lines of at most {MAX_LINE} bytes");
-                take(Found::Unreadable(Refused::new(Skip::TooLong, message)), number);
-            }
-            Ok(None) => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                number -= 1;
-                if !progress(meter.bytes()) {
-                    return Err(Failure::Stopped);
+    while progress(meter.bytes()) {
+        match chunks.next(text) {
+            Ok(Some(Chunk::Lines(chunk))) => {
+                let utf8 = std::str::from_utf8(chunk.lines()).is_ok();
+                let mut start = 0;
+                for end in memchr_iter(b'\n', chunk.lines()) {
+                    number += 1;
+                    let line = &chunk.lines()[start..end];
+                    start = end + 1;
+                    if line.len() > MAX_LINE {
+                        take(Found::Unreadable(Refused::too_long()), number);
+                    } else if !utf8 && std::str::from_utf8(line).is_err() {
+                        take(Found::Unreadable(Refused::not_utf8()), number);
+                    } else if !line.trim_ascii().is_empty() {
+                        take(Found::Text(line), number);
+                    }
                 }
+                text = chunk;
             }
+            Ok(Some(Chunk::TooLong(chunk))) => {
+                number += 1;
+                take(Found::Unreadable(Refused::too_long()), number);
+                text = chunk;
+            }
+            Ok(None) => return if progress(meter.bytes()) { Ok(meter.bytes()) } else { Err(Failure::Stopped) },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => text = Text::default(),
             Err(error) if compressed => {
-                let message = format!("expected the compressed input to be whole: {error}");
-                take(Found::Cut(Refused::new(Skip::Truncated, message)), number);
-                break;
+                take(Found::Cut(Refused::cut(&error)), number + 1);
+                text = Text::default();
             }
             Err(error) => return Err(Failure::Io(name, error)),
         }
     }
-    if progress(meter.bytes()) { Ok(meter.bytes()) } else { Err(Failure::Stopped) }
+    Err(Failure::Stopped)
 }

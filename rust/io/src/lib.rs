@@ -5,20 +5,27 @@
 //!
 //! Beside logs: a meter's memory as a file that other processes read ([`Mapped`]), and who writes it ([`process`]).
 
+mod batch;
+mod chunks;
 mod digits;
+mod flights;
 mod input;
 mod json;
 mod kv;
-mod lines;
 mod mapped;
+mod parse;
+mod pipeline;
 pub mod process;
 mod record;
 mod reduce;
+mod scan;
+mod shape;
 mod source;
 
 pub use input::{Failure, Notice};
 pub use kv::{KvContent, KvEvents, KvInput, KvLog, Loss, read_kv};
 pub use mapped::{BlockError, Listing, MAX_BYTES, Mapped, blocks_in};
+pub use pipeline::Reading;
 pub use record::Skip;
 pub use reduce::{Input, Reduction, reduce};
 pub use source::Source;

@@ -4,10 +4,12 @@
 //! with several faults is always counted under the same one.
 
 use std::borrow::Cow;
+use std::io;
 
 use tokenpulse_core::bounds::{self, Range};
 use tokenpulse_core::request::{Event, Status};
 
+use crate::chunks::MAX_LINE;
 use crate::json::{Cursor, Fault, Field, Read, Text, nests_too_deep};
 
 /// Why a line is passed over.
@@ -85,6 +87,19 @@ pub struct Refused {
 impl Refused {
     pub(crate) fn new(skip: Skip, message: impl Into<Cow<'static, str>>) -> Self {
         Self { skip, message: message.into() }
+    }
+
+    pub(crate) fn too_long() -> Self {
+        Self::new(Skip::TooLong, format!("expected lines of at most {MAX_LINE} bytes"))
+    }
+
+    pub(crate) fn not_utf8() -> Self {
+        Self::new(Skip::NotUtf8, "expected UTF-8")
+    }
+
+    /// A compressed input ends early or is damaged.
+    pub(crate) fn cut(error: &io::Error) -> Self {
+        Self::new(Skip::Truncated, format!("expected the compressed input to be whole: {error}"))
     }
 }
 

@@ -1,13 +1,16 @@
 //! Logs to one run: every input read in one streaming pass, lines that cannot be read counted by reason.
 
-use std::hash::BuildHasher;
+use std::sync::Arc;
 
-use hashbrown::hash_table::Entry;
-use hashbrown::{DefaultHashBuilder, HashTable};
-use tokenpulse_core::tally::{Arrival, Counter, Finished, Flight, Run, Settings, UntimedTokens};
+use tokenpulse_core::request::Status;
+use tokenpulse_core::strata::Key;
+use tokenpulse_core::tally::{Arrival, Counter, Finished, Run, Settings};
 
-use crate::input::{Failure, Found, Notice, each_line, note};
-use crate::record::{Kind, LineEvent, Record, Refused};
+use crate::batch::{ArrivalRow, Batch, Entry, RequestRow, What};
+use crate::flights::Flights;
+use crate::input::{Failure, Notice, note};
+use crate::pipeline::{Reading, each_batch};
+use crate::record::{Refused, Skip};
 use crate::source::Source;
 
 /// What is known of an input after it was read.
@@ -58,59 +61,16 @@ pub struct Reduction {
     pub newest: Option<i64>,
 }
 
-/// Requests in flight, by id.
-#[derive(Default)]
-struct Flights {
-    table: HashTable<Box<Flight>>,
-    hasher: DefaultHashBuilder,
-}
-
-impl Flights {
-    #[inline]
-    fn find(&mut self, id: &str) -> Option<&mut Flight> {
-        let hash = self.hasher.hash_one(id);
-        self.table.find_mut(hash, |flight| flight.id() == id).map(|flight| &mut **flight)
-    }
-
-    fn insert(&mut self, flight: Flight) {
-        let hash = self.hasher.hash_one(flight.id());
-        let hasher = |there: &_| self.hasher.hash_one(Box::<Flight>::as_ref(there).id());
-        match self.table.entry(hash, |there| there.id() == flight.id(), hasher) {
-            Entry::Vacant(place) => {
-                place.insert(Box::new(flight));
-            }
-            Entry::Occupied(mut place) => **place.get_mut() = flight,
-        }
-    }
-
-    fn remove(&mut self, id: &str) -> Option<Flight> {
-        let hash = self.hasher.hash_one(id);
-        let found = self.table.find_entry(hash, |flight| flight.id() == id).ok()?;
-        Some(*found.remove().0)
-    }
-
-    /// All of them, in the order of arrival.
-    fn sorted(&mut self) -> Vec<&mut Flight> {
-        let mut flights: Vec<&mut Flight> = self.table.iter_mut().map(|flight| &mut **flight).collect();
-        flights.sort_by_key(|flight| flight.order());
-        flights
-    }
-
-    /// The same, when no more will come.
-    fn into_sorted(self) -> Vec<Flight> {
-        let mut flights: Vec<Flight> = self.table.into_iter().map(|flight| *flight).collect();
-        flights.sort_by_key(Flight::order);
-        flights
-    }
-}
-
 /// One input while it is read.
 struct Reader {
     run: Run,
     flights: Flights,
     input: Input,
-    record: Record,
-    wants: Vec<String>,
+    wants: Arc<[String]>,
+    /// Lines of the batches before.
+    lines: u64,
+    /// The labels of a request, kept to be filled again.
+    labels: Vec<(String, String)>,
 }
 
 /// Reads all sources. `progress` is told (bytes read, bytes in all or 0) now and then; where it returns false the
@@ -122,6 +82,7 @@ struct Reader {
 pub fn reduce(
     sources: Vec<Source>,
     settings: &Settings,
+    reading: Reading,
     mut progress: impl FnMut(u64, u64) -> bool,
 ) -> Result<Reduction, Failure> {
     let sizes: Option<Vec<u64>> = sources.iter().map(Source::size).collect();
@@ -130,7 +91,7 @@ pub fn reduce(
     let mut readers = Vec::new();
     for source in sources {
         let mut reader = Reader::new(source.name(), settings).map_err(Failure::Settings)?;
-        done += reader.read(source, |bytes| progress(done + bytes, total))?;
+        done += reader.read(source, reading, |bytes| progress(done + bytes, total))?;
         readers.push(reader);
     }
     let newest = readers.iter().filter_map(|reader| reader.run.newest()).max();
@@ -153,25 +114,28 @@ pub fn reduce(
 
 impl Reader {
     fn new(path: &str, settings: &Settings) -> tokenpulse_core::Result<Self> {
+        let keys = settings.by.iter().filter_map(|key| if let Key::Label(name) = key { Some(name) } else { None });
+        let judged = settings.slos.iter().flat_map(|slo| slo.labels.iter().map(|(key, _)| key));
         let mut wants: Vec<String> = Vec::new();
-        for key in &settings.by {
-            if let tokenpulse_core::strata::Key::Label(name) = key {
+        for name in keys.chain(judged) {
+            if !wants.contains(name) {
                 wants.push(name.clone());
             }
         }
-        wants.extend(settings.slos.iter().flat_map(|slo| slo.labels.iter().map(|(key, _)| key.clone())));
         Ok(Self {
             run: Run::new(settings.clone())?,
             flights: Flights::default(),
             input: Input { path: path.to_owned(), ..Input::default() },
-            record: Record::default(),
-            wants,
+            wants: wants.into(),
+            lines: 0,
+            labels: Vec::new(),
         })
     }
 
     /// Reads a source to its end, and returns how many bytes it had.
-    fn read(&mut self, source: Source, progress: impl FnMut(u64) -> bool) -> Result<u64, Failure> {
-        let bytes = each_line(source, progress, |found, number| self.line(found, number))?;
+    fn read(&mut self, source: Source, reading: Reading, progress: impl FnMut(u64) -> bool) -> Result<u64, Failure> {
+        let (wants, hasher) = (Arc::clone(&self.wants), self.flights.hasher().clone());
+        let bytes = each_batch(source, reading, &wants, &hasher, progress, |batch| self.take(batch))?;
         let input = &self.input;
         let nothing = input.recognised == 0 && (input.lines > 0 || input.skipped.iter().any(|&n| n > 0));
         if nothing {
@@ -188,33 +152,54 @@ impl Reader {
         Ok(bytes)
     }
 
+    /// Applies the lines of a batch, in order.
+    fn take(&mut self, batch: &Batch) {
+        self.input.recognised += batch.recognised;
+        for entry in &batch.entries {
+            self.entry(batch, entry);
+            if self.run.has_refusals() {
+                self.note_refusals();
+            }
+        }
+        self.lines += batch.lines;
+    }
+
     #[inline]
-    fn line(&mut self, found: Found<'_>, number: u64) {
-        let bytes = match found {
-            Found::Text(bytes) => bytes,
-            Found::Cut(refused) => return self.input.skip(number, refused),
-            Found::Unreadable(refused) => {
-                self.input.lines += 1;
-                return self.input.skip(number, refused);
-            }
-        };
+    fn entry(&mut self, batch: &Batch, entry: &Entry) {
+        let number = self.lines + u64::from(entry.line) + 1;
+        if let What::Refused(which) = entry.what {
+            return self.refused(batch.refused[which as usize].clone(), number);
+        }
         self.input.lines += 1;
-        let read = self.record.read(bytes, &self.wants);
-        self.input.recognised += u64::from(self.record.recognised);
-        match read {
-            Err(refused) => self.input.skip(number, refused),
-            Ok(Kind::Request) => {
-                self.input.kinds.0 += 1;
-                self.request(number);
-            }
-            Ok(Kind::Event(event)) => {
-                self.input.kinds.1 += 1;
-                self.event(event, number);
-            }
+        match entry.what {
+            What::Request(_) => self.input.kinds.0 += 1,
+            _ => self.input.kinds.1 += 1,
         }
-        if self.run.has_refusals() {
-            self.note_refusals();
+        let t = entry.t;
+        if !self.run.admit(t, number) {
+            return;
         }
+        match entry.what {
+            What::Event(event) => {
+                let id = batch.bytes(entry.id);
+                let Some(flight) = self.flights.find(entry.hash, id) else { return self.run.unknown(number) };
+                if !self.run.event(flight, t, event, number) {
+                    self.run.unknown(number);
+                    self.lose(batch, entry);
+                }
+            }
+            What::End { status, degraded } => self.end(batch, entry, status, degraded, number),
+            What::Arrive(which) => self.arrive(batch, entry, &batch.arrivals[which as usize], number),
+            What::Request(which) => self.request(batch, entry, &batch.requests[which as usize], number),
+            What::Other | What::Refused(_) => self.run.pass(t),
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, refused: Refused, number: u64) {
+        // Where a compressed input is cut there is no line.
+        self.input.lines += u64::from(refused.skip != Skip::Truncated);
+        self.input.skip(number, refused);
     }
 
     #[cold]
@@ -224,85 +209,76 @@ impl Reader {
         }
     }
 
-    fn request(&mut self, number: u64) {
-        let t = self.record.arrive_ns;
-        if !self.run.admit(t, number) || !self.is_free(t, number) {
+    /// The labels that a request bears, of those that are asked for.
+    fn take_labels(&mut self, batch: &Batch, row: &ArrivalRow) {
+        self.labels.clear();
+        for label in &batch.labels[row.labels.start as usize..row.labels.end as usize] {
+            self.labels.push((self.wants[label.want as usize].clone(), batch.str(label.value).to_owned()));
+        }
+    }
+
+    fn request(&mut self, batch: &Batch, entry: &Entry, row: &RequestRow, number: u64) {
+        if !self.is_free(batch, entry, number) {
             return;
         }
-        let record = &self.record;
+        self.take_labels(batch, &row.arrival);
         let arrival = Arrival {
-            id: &record.id,
-            t: record.arrive_ns,
-            prompt_tokens: record.prompt_tokens,
-            labels: &record.labels,
+            id: batch.str(entry.id),
+            t: entry.t,
+            prompt_tokens: row.arrival.prompt_tokens,
+            labels: &self.labels,
         };
         let events = Finished {
-            schedule: record.schedule_ns,
-            prefill: record.prefill_ns,
-            emissions: &record.token_ns,
-            counts: &record.counts,
+            schedule: row.schedule,
+            prefill: row.prefill,
+            emissions: batch.numbers(&row.tokens),
+            counts: batch.numbers(&row.counts),
             output_tokens: None,
-            untimed: record.untimed.map(|(n, first, last)| UntimedTokens { n, first, last }),
-            preempts: &record.preempt_ns,
-            resumes: &record.resume_ns,
-            end: record.end_ns,
-            status: record.status,
-            degraded: record.degraded,
+            untimed: row.untimed,
+            preempts: batch.numbers(&row.preempts),
+            resumes: batch.numbers(&row.resumes),
+            end: row.end,
+            status: row.status,
+            degraded: row.degraded,
         };
         self.run.request(&arrival, &events, number);
         self.input.requests += 1;
     }
 
-    #[inline]
-    fn event(&mut self, event: LineEvent, number: u64) {
-        let t = self.record.t_ns;
-        if !self.run.admit(t, number) {
-            return;
-        }
-        let id = self.record.id.as_str();
-        match event {
-            LineEvent::Other => self.run.pass(t),
-            LineEvent::Request(event) => {
-                let Some(flight) = self.flights.find(id) else { return self.run.unknown(number) };
-                if !self.run.event(flight, t, event, number) {
-                    self.run.unknown(number);
-                    self.lose(t);
-                }
-            }
-            LineEvent::End { status, degraded } => match self.flights.remove(id) {
-                Some(flight) => self.run.end(flight, t, status, degraded, number),
-                None => self.run.unknown(number),
-            },
-            LineEvent::Arrive => self.arrive(t, number),
+    fn end(&mut self, batch: &Batch, entry: &Entry, status: Status, degraded: bool, number: u64) {
+        match self.flights.remove(entry.hash, batch.bytes(entry.id)) {
+            Some(flight) => self.run.end(flight, entry.t, status, degraded, number),
+            None => self.run.unknown(number),
         }
     }
 
-    fn lose(&mut self, t: i64) {
-        if let Some(flight) = self.flights.remove(&self.record.id) {
-            self.run.lose(flight, t);
+    fn lose(&mut self, batch: &Batch, entry: &Entry) {
+        if let Some(flight) = self.flights.remove(entry.hash, batch.bytes(entry.id)) {
+            self.run.lose(flight, entry.t);
         }
     }
 
-    /// Whether a request with the record's id may arrive at `t`: none is in flight, or it is found lost.
-    fn is_free(&mut self, t: i64, number: u64) -> bool {
-        let Some(flight) = self.flights.find(&self.record.id) else { return true };
-        let lost = self.run.overdue(flight, t);
+    /// Whether a request with the entry's id may arrive: none is in flight, or it is found lost.
+    fn is_free(&mut self, batch: &Batch, entry: &Entry, number: u64) -> bool {
+        let Some(flight) = self.flights.find(entry.hash, batch.bytes(entry.id)) else { return true };
+        let lost = self.run.overdue(flight, entry.t);
         if lost {
-            self.lose(t);
+            self.lose(batch, entry);
         } else {
-            self.run.already_in_flight(flight, t, number);
+            self.run.already_in_flight(flight, entry.t, number);
         }
         lost
     }
 
-    fn arrive(&mut self, t: i64, number: u64) {
-        if !self.is_free(t, number) {
+    fn arrive(&mut self, batch: &Batch, entry: &Entry, row: &ArrivalRow, number: u64) {
+        if !self.is_free(batch, entry, number) {
             return;
         }
-        let record = &self.record;
-        let arrival = Arrival { id: &record.id, t, prompt_tokens: record.prompt_tokens, labels: &record.labels };
+        self.take_labels(batch, row);
+        let arrival =
+            Arrival { id: batch.str(entry.id), t: entry.t, prompt_tokens: row.prompt_tokens, labels: &self.labels };
         let flight = self.run.arrive(&arrival);
-        self.flights.insert(flight);
+        self.flights.insert(entry.hash, flight);
         self.input.requests += 1;
     }
 

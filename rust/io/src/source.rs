@@ -71,7 +71,7 @@ impl Source {
     /// What the system says.
     pub fn open(self) -> io::Result<(Opened, Meter)> {
         let meter = Meter::default();
-        let raw: Box<dyn Read> = match self {
+        let raw: Box<dyn Read + Send> = match self {
             Self::Path(path) if path == "-" => Box::new(io::stdin()),
             Self::Path(path) => {
                 let file = File::open(&path)?;
@@ -102,7 +102,7 @@ fn is_skippable(head: &[u8]) -> bool {
 /// An open source.
 pub struct Opened {
     /// The plain bytes.
-    pub bytes: Box<dyn Read>,
+    pub bytes: Box<dyn Read + Send>,
     /// Whether they were compressed: then a read error means a damaged stream.
     pub compressed: bool,
 }

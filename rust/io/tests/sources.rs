@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tokenpulse_core::sketch::ItlRule;
 use tokenpulse_core::tally::Settings;
-use tokenpulse_io::{Failure, Reduction, Skip, Source, reduce};
+use tokenpulse_io::{Failure, Reading, Reduction, Skip, Source, reduce};
 
 fn log(requests: u64) -> Vec<u8> {
     let lines = (0..requests).map(|i| {
@@ -36,7 +36,7 @@ fn read(bytes: Vec<u8>) -> Result<Reduction, Failure> {
         timeline_ns: None,
         ..Settings::default()
     };
-    reduce(vec![Source::Bytes("log".into(), bytes)], &settings, |_, _| true)
+    reduce(vec![Source::Bytes("log".into(), bytes)], &settings, Reading::default(), |_, _| true)
 }
 
 fn latency(reduction: &Reduction) -> Vec<Vec<u8>> {

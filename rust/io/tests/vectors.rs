@@ -8,7 +8,7 @@ use tokenpulse_core::sketch::{ItlRule, Sketch, Store};
 use tokenpulse_core::slo::Slo;
 use tokenpulse_core::strata::Key;
 use tokenpulse_core::tally::{Block, Counter, Settings};
-use tokenpulse_io::{Failure, Reduction, Skip, Source, reduce};
+use tokenpulse_io::{Failure, Reading, Reduction, Skip, Source, reduce};
 
 fn vectors(stem: &str) -> Value {
     let path = format!("{}/../../tests/vectors/{stem}.json", env!("CARGO_MANIFEST_DIR"));
@@ -40,7 +40,7 @@ fn text(lines: &[Value]) -> Vec<u8> {
 
 fn read(inputs: Vec<Vec<u8>>, settings: &Settings) -> Result<Reduction, Failure> {
     let named = inputs.into_iter().enumerate().map(|(at, bytes)| Source::Bytes(format!("input {at}"), bytes));
-    reduce(named.collect(), settings, |_, _| true)
+    reduce(named.collect(), settings, Reading::default(), |_, _| true)
 }
 
 /// What occurred, by name.

@@ -1,0 +1,624 @@
+//! Lines of one log look alike: what differs between two of them are numbers and ids.
+//!
+//! A [`Shape`] is a line that was read the general way, taken apart into the text that stays and the places where
+//! values stand. A line that has the same text between values of the same kinds says the same with other values, and
+//! is read by comparing that text and reading those values, without looking for its structure. Any other line, and any
+//! value that is not of the plainest kind, is no match and is read the general way: so shapes never change an answer.
+
+use std::ops::Range;
+
+use tokenpulse_core::bounds;
+use tokenpulse_core::request::{Event, Status};
+use tokenpulse_core::tally::UntimedTokens;
+
+use crate::batch::{ArrivalRow, Batch, Entry, Label, RequestRow, Span, What};
+use crate::record::{LineEvent, event_named};
+use crate::scan::{Scan, number_end};
+
+/// Shapes that are kept.
+const SHAPES: usize = 16;
+/// Values that a shape may have.
+const PLACES: usize = 40;
+/// What learning a shape costs, in lines that match one; and how many may be saved up.
+const COST: i32 = 8;
+const SAVED: i32 = 512;
+
+/// Fields of one number.
+const NUMBERS: [&[u8]; 12] = [
+    b"t_ns",
+    b"k",
+    b"prompt_tokens",
+    b"ctx",
+    b"arrive_ns",
+    b"arrival_mono_ns",
+    b"schedule_ns",
+    b"prefill_ns",
+    b"output_tokens",
+    b"first_token_ns",
+    b"last_token_ns",
+    b"end_ns",
+];
+const T: usize = 0;
+const K: usize = 1;
+const PROMPT: usize = 2;
+const CTX: usize = 3;
+const ARRIVE: usize = 4;
+const ARRIVAL_MONO: usize = 5;
+const SCHEDULE: usize = 6;
+const PREFILL: usize = 7;
+const OUTPUT: usize = 8;
+const FIRST: usize = 9;
+const LAST: usize = 10;
+const END: usize = 11;
+
+/// Fields of many.
+const ARRAYS: [&[u8]; 5] = [b"token_ns", b"dt_ns", b"n", b"preempt_ns", b"resume_ns"];
+const TOKEN: usize = 0;
+const DT: usize = 1;
+const N: usize = 2;
+const PREEMPT: usize = 3;
+const RESUME: usize = 4;
+
+/// What stands in a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// A number that means something.
+    Number(u8),
+    /// An array of such.
+    Numbers(u8),
+    /// The id, within its quotes.
+    Id,
+    /// The id as a number.
+    IdDigits,
+    /// A label that is asked for, within its quotes.
+    Label(u32),
+    /// A label that is asked for, as a number.
+    LabelDigits(u32),
+    /// A string, a number, numbers that mean nothing here.
+    AnyText,
+    AnyDigits,
+    AnyNumber,
+    AnyNumbers,
+}
+
+/// Text that stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Literal {
+    /// Its bytes in blocks, and which bits of a comparison count.
+    blocks: Box<[([u8; 32], u32)]>,
+    len: usize,
+}
+
+impl Literal {
+    fn new(bytes: &[u8]) -> Self {
+        let block = |bytes: &[u8]| {
+            let mut block = [0; 32];
+            block[..bytes.len()].copy_from_slice(bytes);
+            (block, (u64::MAX >> (64 - bytes.len())) as u32)
+        };
+        Self { blocks: bytes.chunks(32).map(block).collect(), len: bytes.len() }
+    }
+
+    #[inline(always)]
+    fn stands_at<S: Scan>(&self, text: &[u8], at: usize) -> bool {
+        self.blocks.iter().enumerate().all(|(i, (block, counts))| S::differs(text, at + 32 * i, block) & counts == 0)
+    }
+}
+
+/// A line as text that stays and places for values. The last literal ends the line.
+#[derive(Clone, Debug)]
+struct Shape {
+    places: Vec<(Literal, Slot)>,
+    tail: Literal,
+    event: Option<LineEvent>,
+    status: Status,
+    degraded: bool,
+    /// Which numbers and arrays it has, by bit.
+    numbers: u32,
+    arrays: u32,
+}
+
+/// What was read in the places of a line; what its shape has no place for is from a line before.
+#[derive(Debug)]
+struct Values {
+    numbers: [i64; NUMBERS.len()],
+    arrays: [Range<u32>; ARRAYS.len()],
+    id: Span,
+    /// Where each place was come to, and how many labels there were.
+    came: [(usize, usize); PLACES + 1],
+}
+
+/// The shapes of the lines so far.
+#[derive(Debug)]
+pub(crate) struct Shapes {
+    shapes: Vec<Shape>,
+    /// How many places two shapes have in common at their beginning.
+    common: [[u8; SHAPES]; SHAPES],
+    /// Which shape came after a shape the last time.
+    next: [u8; SHAPES],
+    last: usize,
+    /// Where the next one goes when there is no room.
+    oldest: usize,
+    saved: i32,
+    values: Values,
+}
+
+impl Default for Shapes {
+    fn default() -> Self {
+        Self {
+            shapes: Vec::new(),
+            common: [[0; SHAPES]; SHAPES],
+            next: [0; SHAPES],
+            last: 0,
+            oldest: 0,
+            saved: SAVED / 2,
+            values: Values {
+                numbers: [0; NUMBERS.len()],
+                arrays: [const { 0..0 }; ARRAYS.len()],
+                id: Span::default(),
+                came: [(0, 0); PLACES + 1],
+            },
+        }
+    }
+}
+
+impl Shapes {
+    /// Reads the line that begins at `at` into the batch if it has one of the shapes, and says where the next begins.
+    #[inline(always)]
+    pub(crate) fn read<S: Scan>(&mut self, text: &[u8], at: usize, batch: &mut Batch) -> Option<usize> {
+        if self.shapes.is_empty() {
+            return None;
+        }
+        let (numbers, labels) = (batch.numbers.len(), batch.labels.len());
+        self.values.came[0] = (at, labels);
+        self.values.id = Span::default();
+        let expected = usize::from(self.next[self.last]);
+        let found = match self.shapes[expected].follow::<S>(0, text, &mut self.values, batch) {
+            Ok(end) => Some((expected, end)),
+            Err(place) => self.others::<S>(expected, place, text, batch),
+        };
+        if let Some((which, end)) = found
+            && self.shapes[which].conclude(text, &self.values, labels as u32, batch).is_some()
+        {
+            self.next[self.last] = which as u8;
+            self.last = which;
+            self.saved = SAVED.min(self.saved + 1);
+            return Some(end);
+        }
+        batch.numbers.truncate(numbers);
+        batch.labels.truncate(labels);
+        None
+    }
+
+    /// Tries the other shapes, after one of them failed in a place: each from where they part.
+    #[cold]
+    #[inline(never)]
+    fn others<S: Scan>(
+        &mut self,
+        expected: usize,
+        place: usize,
+        text: &[u8],
+        batch: &mut Batch,
+    ) -> Option<(usize, usize)> {
+        let values = &mut self.values;
+        let (mut failed, mut place) = (expected, place);
+        let mut left: u32 = (1 << self.shapes.len()) - 1 & !(1 << expected);
+        while left != 0 {
+            let which = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let common = usize::from(self.common[failed][which]);
+            // What failed there fails here too.
+            if common > place {
+                continue;
+            }
+            batch.labels.truncate(values.came[common].1);
+            match self.shapes[which].follow::<S>(common, text, values, batch) {
+                Ok(end) => return Some((which, end)),
+                Err(at) => (failed, place) = (which, at),
+            }
+        }
+        None
+    }
+
+    /// Keeps the shape of a line, its end included, that was read the general way and is one of ours.
+    pub(crate) fn learn(&mut self, line: &[u8], wants: &[String]) {
+        self.saved -= COST;
+        if self.saved < 0 {
+            // A log whose lines are all different is read the general way, and looked at now and then.
+            self.saved += COST + 1;
+            return;
+        }
+        let Some(shape) = Shape::of(line, wants) else { return };
+        let place = if self.shapes.len() < SHAPES {
+            self.shapes.push(shape);
+            self.shapes.len() - 1
+        } else {
+            self.oldest = (self.oldest + 1) % SHAPES;
+            self.shapes[self.oldest] = shape;
+            self.oldest
+        };
+        for (other, there) in self.shapes.iter().enumerate() {
+            let pairs = there.places.iter().zip(&self.shapes[place].places);
+            let common = pairs.take_while(|(theirs, ours)| theirs == ours).count() as u8;
+            self.common[place][other] = common;
+            self.common[other][place] = common;
+        }
+        self.next[self.last] = place as u8;
+        self.next[place] = place as u8;
+        self.last = place;
+    }
+}
+
+impl Shape {
+    /// Reads a line from a place on. Where it does not fit it says in which place.
+    #[inline(always)]
+    fn follow<S: Scan>(
+        &self,
+        from: usize,
+        text: &[u8],
+        values: &mut Values,
+        batch: &mut Batch,
+    ) -> Result<usize, usize> {
+        let mut at = values.came[from].0;
+        for (place, (literal, slot)) in self.places.iter().enumerate().skip(from) {
+            values.came[place] = (at, batch.labels.len());
+            if !literal.stands_at::<S>(text, at) {
+                return Err(place);
+            }
+            at += literal.len;
+            let end = match *slot {
+                Slot::Number(field) => {
+                    let (value, digits) = S::number(text, at);
+                    values.numbers[usize::from(field)] = value;
+                    (digits > 0).then_some(at + digits)
+                }
+                Slot::Id => {
+                    let end = S::string_end(text, at);
+                    values.id = Span::of_text(at, end.unwrap_or(at));
+                    end
+                }
+                Slot::Numbers(field) => {
+                    let start = batch.numbers.len() as u32;
+                    let end = numbers::<S>(text, at, |number| batch.numbers.push(number));
+                    values.arrays[usize::from(field)] = start..batch.numbers.len() as u32;
+                    end
+                }
+                slot => seldom::<S>(slot, text, at, values, batch),
+            };
+            match end {
+                Some(end) => at = end,
+                None => return Err(place),
+            }
+        }
+        let place = self.places.len();
+        values.came[place] = (at, batch.labels.len());
+        if self.tail.stands_at::<S>(text, at) { Ok(at + self.tail.len) } else { Err(place) }
+    }
+
+    /// Adds what was read to the batch, unless a value is outside its range: the general way names it.
+    #[inline(always)]
+    fn conclude(&self, text: &[u8], values: &Values, labels: u32, batch: &mut Batch) -> Option<()> {
+        let (t, what) = match self.event {
+            Some(LineEvent::Request(Event::Tokens(_))) => {
+                let k = self.number(values, K).unwrap_or(1);
+                if !bounds::EMISSION_TOKENS.contains(k) {
+                    return None;
+                }
+                (values.numbers[T], What::Event(Event::Tokens(k as u64)))
+            }
+            Some(LineEvent::Request(event)) => (values.numbers[T], What::Event(event)),
+            Some(LineEvent::End { .. }) => {
+                (values.numbers[T], What::End { status: self.status, degraded: self.degraded })
+            }
+            Some(LineEvent::Other) => (values.numbers[T], What::Other),
+            Some(LineEvent::Arrive) => {
+                let arrival = self.arrival(self.number(values, PROMPT), labels, batch)?;
+                batch.arrivals.push(arrival);
+                (values.numbers[T], What::Arrive(batch.arrivals.len() as u32 - 1))
+            }
+            None => {
+                let arrive = self.number(values, ARRIVE).or(self.number(values, ARRIVAL_MONO))?;
+                let row = self.request(arrive, values, labels, batch)?;
+                batch.requests.push(row);
+                (arrive, What::Request(batch.requests.len() as u32 - 1))
+            }
+        };
+        let hash = batch.hash(values.id.within(text));
+        batch.entries.push(Entry { t, hash, id: values.id, line: batch.lines as u32, what });
+        batch.recognised += 1;
+        Some(())
+    }
+
+    #[inline(always)]
+    fn number(&self, values: &Values, field: usize) -> Option<i64> {
+        (self.numbers >> field & 1 == 1).then_some(values.numbers[field])
+    }
+
+    fn array(&self, values: &Values, field: usize) -> Option<Range<u32>> {
+        (self.arrays >> field & 1 == 1).then(|| values.arrays[field].clone())
+    }
+
+    fn arrival(&self, prompt_tokens: Option<i64>, labels: u32, batch: &Batch) -> Option<ArrivalRow> {
+        let prompt_tokens = prompt_tokens.unwrap_or(0);
+        if !bounds::REQUEST_TOKENS.contains(prompt_tokens) {
+            return None;
+        }
+        Some(ArrivalRow { prompt_tokens: prompt_tokens as u64, labels: labels..batch.labels.len() as u32 })
+    }
+
+    fn request(&self, arrive: i64, values: &Values, labels: u32, batch: &mut Batch) -> Option<RequestRow> {
+        let prompt_tokens = self.number(values, PROMPT).or(self.number(values, CTX));
+        let timed = match (self.array(values, TOKEN), self.array(values, DT)) {
+            (Some(tokens), _) => Some(tokens),
+            (None, Some(offsets)) => {
+                let times = &mut batch.numbers[offsets.start as usize..offsets.end as usize];
+                let furthest = times.iter().copied().max().unwrap_or(0);
+                arrive.checked_add(furthest)?;
+                times.iter_mut().for_each(|time| *time += arrive);
+                Some(offsets)
+            }
+            (None, None) => None,
+        };
+        let counts = self.array(values, N).unwrap_or(0..0);
+        let are_counts = |&k: &i64| bounds::EMISSION_TOKENS.contains(k);
+        if !batch.numbers(&counts).iter().all(are_counts)
+            || self.array(values, N).is_some() && timed.as_ref().is_some_and(|times| times.len() != counts.len())
+        {
+            return None;
+        }
+        let untimed = match self.number(values, OUTPUT).filter(|_| timed.is_none()) {
+            Some(n) if !bounds::REQUEST_TOKENS.contains(n) => return None,
+            Some(n) if n > 0 => {
+                Some(UntimedTokens { n: n as u64, first: self.number(values, FIRST), last: self.number(values, LAST) })
+            }
+            _ => None,
+        };
+        Some(RequestRow {
+            arrival: self.arrival(prompt_tokens, labels, batch)?,
+            schedule: self.number(values, SCHEDULE),
+            prefill: self.number(values, PREFILL),
+            counts: if timed.is_some() { counts } else { 0..0 },
+            tokens: timed.unwrap_or(0..0),
+            preempts: self.array(values, PREEMPT).unwrap_or(0..0),
+            resumes: self.array(values, RESUME).unwrap_or(0..0),
+            untimed,
+            end: self.number(values, END),
+            status: self.status,
+            degraded: self.degraded,
+        })
+    }
+
+    /// The shape of a line that was read the general way; none where it is too odd to be worth one.
+    fn of(line: &[u8], wants: &[String]) -> Option<Self> {
+        let mut learner = Learner { line, at: 0, kept: 0, places: Vec::new() };
+        let mut shape = Self {
+            places: Vec::new(),
+            tail: Literal::new(b"\n"),
+            event: None,
+            status: Status::default(),
+            degraded: false,
+            numbers: 0,
+            arrays: 0,
+        };
+        let mut keys: Vec<&[u8]> = Vec::new();
+        learner.object(|learner, key| {
+            if keys.contains(&key) {
+                return None;
+            }
+            keys.push(key);
+            match (key, learner.peek()) {
+                (_, b'n') => learner.word(b"null"),
+                (b"ev", b'"') => {
+                    shape.event = Some(event_named(learner.string()?)?);
+                    Some(())
+                }
+                (b"status", b'"') => {
+                    // Of an event that has no use for it, it may be anything.
+                    let name = std::str::from_utf8(learner.string()?).ok()?;
+                    shape.status = Status::from_name(name)?;
+                    Some(())
+                }
+                (b"degraded", b't') => {
+                    shape.degraded = true;
+                    learner.word(b"true")
+                }
+                (b"id", b'"') => learner.text(Slot::Id),
+                (b"id", b'0'..=b'9') => learner.number(Slot::IdDigits),
+                (b"labels", b'{') => learner.labels(wants),
+                (b"labels", _) => None,
+                (key, b'0'..=b'9') if NUMBERS.contains(&key) => {
+                    let field = NUMBERS.iter().position(|name| *name == key)?;
+                    shape.numbers |= 1 << field;
+                    learner.number(Slot::Number(field as u8))
+                }
+                (key, b'[') if ARRAYS.contains(&key) => {
+                    let field = ARRAYS.iter().position(|name| *name == key)?;
+                    shape.arrays |= 1 << field;
+                    learner.numbers(Slot::Numbers(field as u8))
+                }
+                (_, b'"') => learner.text(Slot::AnyText),
+                (_, b'[') => learner.numbers(Slot::AnyNumbers),
+                (_, b't') => learner.word(b"true"),
+                (_, b'f') => learner.word(b"false"),
+                (_, b'-' | b'0'..=b'9') => learner.number(Slot::AnyNumber),
+                _ => None,
+            }
+        })?;
+        let both = |one: &[u8], other: &[u8]| keys.contains(&one) && keys.contains(&other);
+        if learner.places.len() > PLACES
+            || both(NUMBERS[PROMPT], NUMBERS[CTX])
+            || both(NUMBERS[ARRIVE], NUMBERS[ARRIVAL_MONO])
+        {
+            return None;
+        }
+        shape.tail = Literal::new(&line[learner.kept..]);
+        shape.places = learner.places;
+        Some(shape)
+    }
+}
+
+/// What stands in a place that few lines have.
+#[inline(never)]
+fn seldom<S: Scan>(slot: Slot, text: &[u8], at: usize, values: &mut Values, batch: &mut Batch) -> Option<usize> {
+    let digits = |at| {
+        let (_, digits) = S::number(text, at);
+        (digits > 0).then_some(at + digits)
+    };
+    match slot {
+        Slot::Label(want) => {
+            let end = S::string_end(text, at)?;
+            batch.labels.push(Label { want, value: Span::of_text(at, end) });
+            Some(end)
+        }
+        Slot::LabelDigits(want) => {
+            let end = digits(at)?;
+            batch.labels.push(Label { want, value: Span::of_text(at, end) });
+            Some(end)
+        }
+        Slot::IdDigits => {
+            let end = digits(at)?;
+            values.id = Span::of_text(at, end);
+            Some(end)
+        }
+        Slot::AnyText => S::string_end(text, at),
+        Slot::AnyDigits => digits(at),
+        Slot::AnyNumber => number_end(text, at),
+        Slot::AnyNumbers => numbers::<S>(text, at, |_| {}),
+        Slot::Id | Slot::Number(_) | Slot::Numbers(_) => None,
+    }
+}
+
+/// Reads an array of plain numbers, with at most one space after a comma, and says where it ends.
+#[inline(always)]
+fn numbers<S: Scan>(text: &[u8], mut at: usize, mut take: impl FnMut(i64)) -> Option<usize> {
+    if text[at] != b'[' {
+        return None;
+    }
+    at += 1;
+    if text[at] == b']' {
+        return Some(at + 1);
+    }
+    loop {
+        let (number, digits) = S::number(text, at);
+        if digits == 0 {
+            return None;
+        }
+        take(number);
+        at += digits;
+        match text[at] {
+            b',' => at += 1 + usize::from(text[at + 1] == b' '),
+            b']' => return Some(at + 1),
+            _ => return None,
+        }
+    }
+}
+
+/// Takes a line apart that is known to be a JSON object. What it does not expect ends it.
+struct Learner<'a> {
+    line: &'a [u8],
+    at: usize,
+    /// Where the text begins that stands before the next place.
+    kept: usize,
+    places: Vec<(Literal, Slot)>,
+}
+
+impl<'a> Learner<'a> {
+    fn peek(&self) -> u8 {
+        self.line.get(self.at).copied().unwrap_or(0)
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), b' ' | b'\t' | b'\r' | b'\n') {
+            self.at += 1;
+        }
+    }
+
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        let there = self.line[self.at..].starts_with(word);
+        self.at += word.len();
+        there.then_some(())
+    }
+
+    /// A string without escapes.
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let start = self.at + 1;
+        let len = self.line[start..].iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        self.at = start + len + 1;
+        (self.line[start + len] == b'"').then(|| &self.line[start..start + len])
+    }
+
+    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
+        self.skip_space();
+        self.word(b"{")?;
+        self.skip_space();
+        if self.peek() == b'}' {
+            return self.word(b"}");
+        }
+        loop {
+            self.skip_space();
+            let key = self.string()?;
+            self.skip_space();
+            self.word(b":")?;
+            self.skip_space();
+            member(self, key)?;
+            self.skip_space();
+            if self.peek() == b'}' {
+                return self.word(b"}");
+            }
+            self.word(b",")?;
+        }
+    }
+
+    /// A value stands from `start` to `end`.
+    fn place(&mut self, slot: Slot, start: usize, end: usize) -> Option<()> {
+        self.places.push((Literal::new(&self.line[self.kept..start]), slot));
+        self.kept = end;
+        Some(())
+    }
+
+    /// A string is a value, without its quotes.
+    fn text(&mut self, slot: Slot) -> Option<()> {
+        let start = self.at + 1;
+        let len = self.string()?.len();
+        self.place(slot, start, start + len)
+    }
+
+    fn number(&mut self, slot: Slot) -> Option<()> {
+        let start = self.at;
+        while matches!(self.peek(), b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E') {
+            self.at += 1;
+        }
+        let plain = self.line[start..self.at].iter().all(u8::is_ascii_digit);
+        if plain || slot == Slot::AnyNumber { self.place(slot, start, self.at) } else { None }
+    }
+
+    fn numbers(&mut self, slot: Slot) -> Option<()> {
+        let start = self.at;
+        while matches!(self.peek(), b'[' | b'0'..=b'9' | b',' | b' ') {
+            self.at += 1;
+        }
+        self.word(b"]")?;
+        self.place(slot, start, self.at)
+    }
+
+    fn labels(&mut self, wants: &[String]) -> Option<()> {
+        let mut keys: Vec<&[u8]> = Vec::new();
+        self.object(|learner, key| {
+            if keys.contains(&key) {
+                return None;
+            }
+            keys.push(key);
+            let want = wants.iter().position(|want| want.as_bytes() == key).map(|want| want as u32);
+            match (learner.peek(), want) {
+                (b'"', Some(want)) => learner.text(Slot::Label(want)),
+                (b'"', None) => learner.text(Slot::AnyText),
+                (b'0'..=b'9', Some(want)) => learner.number(Slot::LabelDigits(want)),
+                (b'0'..=b'9', None) => learner.number(Slot::AnyDigits),
+                (b'n', _) => learner.word(b"null"),
+                (b't', None) => learner.word(b"true"),
+                (b'f', None) => learner.word(b"false"),
+                _ => None,
+            }
+        })
+    }
+}
