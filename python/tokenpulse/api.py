@@ -1,18 +1,26 @@
-"""`tokenpulse.report`: composes the engine and the reporting; computes nothing itself."""
+"""`tokenpulse.report`: composes what reads, what counts and what reports; computes nothing itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from tokenpulse import engine
-from tokenpulse.grammar import Path, duration_ns, path_names, slo_sets
-from tokenpulse.model import ITL_RULES, LENGTH_KEYS, MAX_LABEL_KEYS, SLO
+from tokenpulse.analysis import flow as where_time_went
+from tokenpulse.grammar import Path, duration_ns, request_rate_of, slo_sets
+from tokenpulse.intake import Cut, Intake, Settings, Table, told
+from tokenpulse.model import ITL_RULES, LENGTH_KEYS, MAX_LABEL_KEYS, MAX_TIMELINE_BINS, SLO, Reduction
 from tokenpulse.reporting import Report
+
+AUTO = "auto"
+AUTO_TIMELINE_NS, AUTO_TIMELINE_BINS = 1_000_000, 240
+"""A timeline as a picture needs it: bins of 1 ms, whose width doubles until no more than these remain."""
 
 
 def report(
-    paths: Path | Iterable[Path],
+    paths: Path | Table | Iterable[Path | Table],
     *,
     slo: SLO | str | Iterable[SLO | str] | None = None,
     itl: str = "token",
@@ -20,29 +28,124 @@ def report(
     timeline: str | float | None = None,
     ttl: str | float = "1h",
     progress: engine.Progress | None = None,
+    threads: int | None = None,
+    from_: str | float | None = None,
+    to: str | float | None = None,
+    steady: bool = False,
+    profile: str | Iterable[str] | None = None,
+    request_rate: float | None = None,
 ) -> Report:
-    """Read one or more logs and report on them together; `"-"` is standard input.
+    """Read one or more logs, files of other tools or tables and report on them together; `"-"` is standard input.
 
     `slo`: one set or several, as `SLO` or as text such as `"chat:ttft=200ms,tpot=30ms"`.
     `itl`: what an emission of several tokens gives: `token`, `chunk` or `stamp`.
     `by`: labels, `prompt_length` or `output_length`; the report has a block for each combination that occurs.
-    `timeline`: the width of its bins, and `ttl`: the silence after which a request is lost, as `"10s"` or seconds.
+    `timeline`: the width of its bins, as `"10s"` or seconds, or `"auto"` for at most 240.
+    `ttl`: the silence after which a request is lost.
+    `threads`: how many read; all of the machine's by default. The result is the same with any number.
+    `from_`, `to`: count only requests that arrive at least this long, and less than that, after the first one.
+    `steady`: count only those that arrive in the span in which the system is as full as it gets. For any of the three
+    the inputs are read twice.
+    `profile`: also the figures as these tools would have computed them, or `"all"`.
+    `request_rate`: what the load generator was asked for, in requests a second, where the files do not say.
 
     Lines that cannot be read are counted, not raised. Raises OSError for a file that cannot be read, FormatError
     for one of unknown format, and ValueError or TypeError for a setting that does not fit.
     """
-    names = path_names(paths)
-    sets = slo_sets(slo)
-    reduction: dict[str, Any] = engine.reduce_paths(
-        names,
-        sets,
-        _rule(itl),
-        _keys(by),
-        None if timeline is None else duration_ns(timeline),
-        duration_ns(ttl),
-        progress,
+    auto = timeline == AUTO
+    settings = Settings(
+        slos=slo_sets(slo),
+        itl=_rule(itl),
+        by=_keys(by),
+        timeline_ns=AUTO_TIMELINE_NS if auto else None if timeline is None else duration_ns(timeline),
+        timeline_bins=AUTO_TIMELINE_BINS if auto else MAX_TIMELINE_BINS,
+        ttl_ns=duration_ns(ttl),
+        threads=_threads(threads),
+        progress=progress,
     )
-    return Report.of(reduction, sets, itl)
+    rate = None if request_rate is None else request_rate_of(request_rate)
+    cut, profiles = Cut.of(from_, to, steady), _profile_names(profile)
+    if cut and profiles:
+        raise ValueError("a profile is of the whole run: it must not be given together with from, to or steady")
+    with ExitStack() as stack:
+        intake = Intake.of(paths, stack, progress, again=bool(cut or profiles))
+        settings = replace(settings, itl=intake.itl_rule(settings.itl))
+        begin, end = cut.found(intake, settings) if cut else (None, None)
+        reduction = intake.reduce(settings, begin, end)
+        found = _told(intake, reduction, itl, rate)
+        if profiles:
+            found["profiles"] = _profiles(intake, profiles, settings.slos)
+    made = Report.of(reduction, settings.slos, settings.itl, how=cut.how, **found, made_with=_made_with(settings))
+    return replace(made, timeline_asked_seconds=made.timeline_width_seconds) if auto else made
+
+
+def _made_with(settings: Settings) -> dict[str, Any]:
+    """What a report does not tell of how it was made, and whoever merges it must know."""
+    return {
+        "by": tuple(settings.by),
+        "timeline_ns": settings.timeline_ns,
+        "timeline_bins": settings.timeline_bins,
+        "ttl_ns": settings.ttl_ns,
+    }
+
+
+def _told(intake: Intake, reduction: Reduction, itl: str, rate: float | None) -> dict[str, Any]:
+    """What the inputs tell beside their counts, by the names of the report's keys."""
+    absent = told.absent(intake, reduction)
+    found: dict[str, Any] = {
+        "absent": absent,
+        "definitions": told.definitions(intake, itl),
+        "reported": told.reported(intake),
+        "workload": told.workload(intake, reduction["cut"]),
+    }
+    if "flow" not in absent:
+        rows, client = told.rows(intake, reduction), told.client(intake, rate)
+        found["flow"] = where_time_went.of_reduction(reduction, rows, client)
+    return found
+
+
+def _profiles(intake: Intake, names: Sequence[str], slos: Sequence[SLO]) -> dict[str, Any]:
+    """What each tool would have said: of a single run its figures, of several those of each."""
+    from tokenpulse import profiles
+
+    runs = told.exact_runs(intake)
+    goodput = slos[0] if slos else None
+    found: dict[str, Any] = {}
+    for name in profiles.PROFILES if "all" in names else names:
+        each = [told.strict(profiles.profile(name, records, goodput=goodput)) for _, records in runs]
+        found[name] = _by_run([path for path, _ in runs], each)
+    if "all" in names:
+        compared = [{"rows": told.strict(profiles.compare(records, goodput=goodput))} for _, records in runs]
+        found["all"] = _by_run([path for path, _ in runs], compared)
+    return found
+
+
+def _by_run(paths: Sequence[str], figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if len(figures) == 1:
+        return figures[0]
+    return {"runs": [{"path": path, **one} for path, one in zip(paths, figures, strict=True)]}
+
+
+def _profile_names(profile: str | Iterable[str] | None) -> list[str]:
+    names = [] if profile is None else [profile] if isinstance(profile, str) else list(profile)
+    if names:
+        from tokenpulse.profiles import PROFILES
+
+        for name in names:
+            if name not in (*PROFILES, "all"):
+                raise ValueError(f"profile must be one of {', '.join(PROFILES)} or all, got {name!r}")
+    return list(dict.fromkeys(names))
+
+
+def _threads(threads: int | None) -> int:
+    """0 stands for as many as the machine has."""
+    if threads is None:
+        return 0
+    if isinstance(threads, bool) or not isinstance(threads, int):
+        raise TypeError(f"threads must be a whole number, got {threads!r}")
+    if not 1 <= threads <= 1024:
+        raise ValueError(f"threads must be between 1 and 1024, got {threads}")
+    return threads
 
 
 def _rule(itl: str) -> str:

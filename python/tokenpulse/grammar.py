@@ -77,6 +77,23 @@ def duration_text(ns: int) -> str:
     return f"{ns // unit[0]}{unit[1]}"
 
 
+def request_rate_of(rate: str | float) -> float:
+    """Requests a second, as a number or as text; `inf` is as fast as possible.
+
+    Raises ValueError unless it is above 0.
+
+    >>> request_rate_of("12.5"), request_rate_of("inf")
+    (12.5, inf)
+    """
+    try:
+        found = float(rate)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not found > 0:
+        raise ValueError(f"a request rate must be a number of requests a second above 0, or inf; got {rate!r}")
+    return found
+
+
 def path_names(paths: Path | Iterable[Path]) -> list[str]:
     """One path or several as text; `-` is standard input.
 

@@ -1,7 +1,7 @@
 """Where time went: requests in the system over time, arrivals against ends, the steady part, and checks on the data.
 
-From a reduction's `flow`, which is of all requests whatever a cut leaves out; exactly, by a sweep, where the rows are at
-hand. Every time here is in seconds since the first arrival.
+From a reduction's `flow`, which is of all requests whatever a cut leaves out; exactly, by a sweep, where the rows are
+at hand. Every time here is in seconds since the first arrival.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LITTLE_WARNING = 0.05
 """Little's law must hold within this, or the input says something that cannot be."""
 
 LITTLE_TIMES = 10
-"""It is judged in a steady span only that is at least this many mean times in the system long: at both ends of a shorter
-one there are too many requests of which only a part lies inside."""
+"""It is judged only in a steady span of at least this many mean times in the system: of a shorter one too much is
+requests of which only a part lies inside."""
 
 UNTIMED = -1
 """A time in ns that is not known."""
@@ -88,7 +88,7 @@ def of_reduction(reduction: Reduction, rows: Rows | None = None, client: Client 
             "zero_gap_share": _zero_gaps(latency["itl"]),
         },
         "saturation": saturation.figures(
-            client or Client(), _ttft(latency["ttft"]), count, achieved, peak and peak["at_least"]
+            client or Client(), _ttft(latency["ttft"]), count, achieved, peak["at_least"] if peak else None
         ),
     }
 
@@ -240,7 +240,7 @@ def _littles_law(
 
 
 def _zero_gaps(itl: Any) -> float | None:
-    """The share of inter-token latencies of under a microsecond; under the rule `stamp` most are of the rule's making."""
+    """The share of inter-token latencies under a microsecond; under the rule `stamp` most are of the rule's making."""
     rule = getattr(itl, "itl_rule", None)
     return None if rule == "stamp" or not itl.count else itl.zero_count / itl.count
 

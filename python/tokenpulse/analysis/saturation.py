@@ -1,8 +1,8 @@
 """Whether the client kept up: a load generator that is late measures itself, not the server.
 
-Two signs. *Schedule delay*: how much later than meant each request was sent; what the client itself held back is missing
-from every latency. *Rate*: the rate that was reached against the one that was asked for. Either can convict; without
-either nothing is said.
+Two signs. *Schedule delay*: how much later than meant each request was sent; what the client itself held back is in no
+latency. *Rate*: the rate that was reached against the one that was asked for. Either can convict; without either
+nothing is said.
 """
 
 from __future__ import annotations

@@ -82,6 +82,8 @@ def _longest(moments: Floats, means: Floats, level: float) -> tuple[float, float
     return float(begins[which]), float(ends[which])
 
 
-def _crossing(moments: Floats, means: Floats, level: float, before: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
+def _crossing(
+    moments: Floats, means: Floats, level: float, before: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> Floats:
     part = (level - means[before]) / (means[before + 1] - means[before])
     return np.asarray(moments[before] + part * (moments[before + 1] - moments[before]))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 import tokenpulse
+from tokenpulse.api import AUTO
 from tokenpulse.cli.ending import check_duration, conclude
 from tokenpulse.cli.progress import progress_bar
-from tokenpulse.grammar import slo_sets
+from tokenpulse.grammar import request_rate_of, slo_sets
 from tokenpulse.model import ITL_RULES
+from tokenpulse.reporting import Report
 
 
 @click.command()
@@ -41,7 +45,26 @@ from tokenpulse.model import ITL_RULES
     metavar="LABEL|prompt_length|output_length",
     help="Also report on each group. May be given several times.",
 )
-@click.option("--timeline", metavar="10s", help="Also report on each bin of time of this width.")
+@click.option(
+    "--timeline", metavar="10s|auto", help="Also report on each bin of time of this width; auto: on at most 240."
+)
+@click.option("--from", "begin", metavar="10s", help="Count only requests that arrive this long after the first.")
+@click.option("--to", "end", metavar="70s", help="Count only requests that arrive before this time after the first.")
+@click.option("--steady", is_flag=True, help="Count only requests of the longest span of steady concurrency.")
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="NAME|all",
+    help="Also what that tool would have said of these requests: vllm, sglang, aiperf, guidellm, inference-perf, "
+    "genai-perf, llmperf, mlperf, tokenpulse; all: side by side. May be given several times.",
+)
+@click.option(
+    "--request-rate", metavar="R", help="Requests a second that the client was asked for, where no file says it."
+)
+@click.option("--html", metavar="FILE", help="Also write the report as one page with pictures.")
+@click.option("--sketches", metavar="FILE", help="Also write everything that merge and compare need.")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="How many read. [as many as there are]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 @click.option("--strict", is_flag=True, help="Exit with status 1 if a line or an event could not be used.")
 @click.pass_context
@@ -53,20 +76,82 @@ def report(
     itl: str,
     by: tuple[str, ...],
     timeline: str | None,
+    begin: str | None,
+    end: str | None,
+    steady: bool,
+    profiles: tuple[str, ...],
+    request_rate: str | None,
+    html: str | None,
+    sketches: str | None,
+    threads: int | None,
     as_json: bool,
     strict: bool,
 ) -> None:
-    """Report latency, throughput and goodput of request and event logs.
+    """Report latency, throughput and goodput of request and event logs, and of files of other tools.
 
-    PATH is a JSON lines file, plain, gzip or Zstandard; - is standard input. Several are reported on together.
+    PATH is a file of request or event lines, of vLLM, SGLang, AIPerf, genai-perf, GuideLLM, inference-perf,
+    genai-bench, llmperf or InferenceX, a trace of Azure, Mooncake or BurstGPT, or a table (Parquet, Arrow, CSV); plain,
+    gzip or Zstandard. - is standard input. Several are reported on together.
     """
     sets = slo_sets(slos, where)
-    check_duration("--timeline", timeline)
+    for option, text in (("--timeline", timeline if timeline != AUTO else None), ("--from", begin), ("--to", end)):
+        check_duration(option, text)
+    _can_write(html, sketches)
     with progress_bar() as progress:
-        made = tokenpulse.report(paths, slo=sets, itl=itl, by=by, timeline=timeline, progress=progress)
+        made = tokenpulse.report(
+            paths,
+            slo=sets,
+            itl=itl,
+            by=by,
+            timeline=timeline if html is None else timeline or AUTO,
+            progress=progress,
+            threads=threads,
+            from_=begin,
+            to=end,
+            steady=steady,
+            profile=profiles,
+            request_rate=None if request_rate is None else request_rate_of(request_rate),
+        )
+    _write(made, html, sketches)
     if as_json:
         conclude(context, made, None, strict)
     else:
         from tokenpulse.reporting.table import write
 
-        conclude(context, made, write, strict)
+        # The timeline of a page that nobody asked for in tables stays on the page.
+        conclude(context, made if timeline else replace(made, timeline=[]), write, strict)
+
+
+def _can_write(html: str | None, sketches: str | None) -> None:
+    """Find out before the work whether its results can be written."""
+    try:
+        if html is not None:
+            from tokenpulse.reporting.html import check as check_html
+
+            check_html(html)
+        if sketches is not None:
+            from tokenpulse.sketches import check as check_sketches
+
+            check_sketches(sketches)
+    except ModuleNotFoundError as missing:
+        raise click.ClickException(str(missing)) from None
+
+
+def _write(made: Report, html: str | None, sketches: str | None) -> None:
+    if html is not None:
+        from tokenpulse.reporting.html import write as write_html
+
+        write_html(made, html)
+    if sketches is not None:
+        from tokenpulse.sketches import Saved, save
+
+        saved = Saved(
+            reduction=made.reduction,
+            slos=made.slos,
+            itl=made.rules["itl"],
+            absent=made.absent,
+            definitions=made.definitions,
+            reported=made.reported,
+            **made.made_with,
+        )
+        save(sketches, saved)

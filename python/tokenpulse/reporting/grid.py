@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenpulse.model import Reduction
 
 MOST_LIMITS = 24
-"""Limits on either side: as many as a page can show legibly. With more buckets, every second one is a limit, and so on."""
+"""Limits on either side: as many as a page can show. Where more buckets hold something, every second is a limit, or
+every third."""
 
 ZERO, OVERFLOW = -161, 96
 """The buckets at or below 2^-20 s and above 2^12 s."""
@@ -58,18 +60,31 @@ def attainment_grid(reduction: Reduction) -> dict[str, Any] | None:
     cells: Sequence[tuple[int, int | None, int]] = grid["cells"]
     rows = _limits([ttft for ttft, _, _ in cells])
     columns = _limits([tpot for _, tpot, _ in cells if tpot is not None])
-    # Of each cell the first limits that hold it; one past the last where none does.
-    first_row = np.searchsorted(rows, [ttft for ttft, _, _ in cells])
-    first_column = np.searchsorted(columns, [columns[0] if tpot is None else tpot for _, tpot, _ in cells])
-    counts = np.zeros((len(rows) + 1, len(columns) + 1), np.int64)
-    np.add.at(counts, (first_row, first_column), [n for _, _, n in cells])
-    within = counts.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
+    within = within_limits(cells, rows, columns)
     return {
         "ttft_limits": [upper_edge(index) for index in rows],
         "tpot_limits": [upper_edge(index) for index in columns],
         "share": [[n / judged for n in row] for row in within.tolist()],
         "judged": judged,
     }
+
+
+def within_limits(
+    cells: Sequence[tuple[int, int | None, int]], rows: Sequence[int], columns: Sequence[int]
+) -> NDArray[np.int64]:
+    """How many of the counted requests keep both limits, for limits that are the upper edges of some buckets of TTFT
+    (rows) and of TPOT (columns), each in ascending order.
+
+    >>> within_limits([(-8, None, 1), (-4, -40, 2)], [-5, -4], [-41, -40]).tolist()
+    [[1, 1], [1, 3]]
+    """
+    # Of each cell the first limits that hold it; one past the last where none does.
+    first_row = np.searchsorted(rows, [ttft for ttft, _, _ in cells])
+    first_column = np.searchsorted(columns, [columns[0] if tpot is None else tpot for _, tpot, _ in cells])
+    counts = np.zeros((len(rows) + 1, len(columns) + 1), np.int64)
+    np.add.at(counts, (first_row, first_column), [n for _, _, n in cells])
+    found: NDArray[np.int64] = counts.cumsum(axis=0).cumsum(axis=1)[:-1, :-1]
+    return found
 
 
 def _limits(indices: Sequence[int]) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any
 from tokenpulse import formulas
 from tokenpulse.analysis import flow as where_time_went
 from tokenpulse.model import FAILED, METRICS, SLO, STATUSES, SUCCEEDED, Reduction, SketchLike
+from tokenpulse.reporting.absent import absences, without
 from tokenpulse.reporting.grid import attainment_grid
 
 SCHEMA = "tokenpulse.report/1"
@@ -27,7 +28,7 @@ FLUIDITY_QUANTILES = {"p1": 0.01, "p5": 0.05, "p10": 0.1, "p50": 0.5, "p90": 0.9
 
 Figures = dict[str, Any]
 
-_NOT_KEYS = frozenset({"notices", "sketches", "by_sketches", "timeline_sketches", "slos", "reduction"})
+_NOT_KEYS = frozenset({"notices", "sketches", "by_sketches", "timeline_sketches", "slos", "reduction", "made_with"})
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -36,7 +37,8 @@ class Report:
 
     `sketches["ttft"]` is the whole run's sketch of a metric, to query or to merge with another report's;
     `by_sketches` and `timeline_sketches` hold those of each item of `by` and `timeline`. `notices` names the
-    first lines and events of each input that could not be used. `reduction` is what the report was made of.
+    first lines and events of each input that could not be used. `reduction` is what the report was made of, and
+    `made_with` the settings that it does not tell.
     """
 
     schema: str = SCHEMA
@@ -75,6 +77,7 @@ class Report:
     by_sketches: tuple[dict[str, SketchLike], ...] = ()
     timeline_sketches: tuple[dict[str, SketchLike], ...] = ()
     reduction: Reduction = field(default_factory=dict, compare=False)
+    made_with: Figures = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -84,36 +87,42 @@ class Report:
         itl: str = "token",
         *,
         how: str = "from/to",
-        timed: bool = True,
+        absent: Mapping[str, str] | None = None,
         **found: Any,
     ) -> Report:
         """The report of a reduction that was made with these SLO sets and this ITL rule.
 
-        `how` says what a cut was made by. `timed=False`: the inputs have no times on one clock, so that whatever
-        divides by time or lies at a moment is absent. `found` holds the figures that a reduction does not tell, by
-        the names of the report's keys: `workload`, `definitions`, `absent`, `reported`, `profiles`; and `flow` where
-        it is known better than from the reduction.
+        `how` says what a cut was made by. `absent` is what the inputs cannot give, and why; of what needs one clock
+        (`span_seconds`, `timeline`, `flow`) and of what a log counts by default whatever it names is null. `found`
+        holds the figures that a reduction does not tell, by the names of the report's keys: `workload`,
+        `definitions`, `reported`, `profiles`; and `flow` where it is known better than from the reduction.
         """
-        slos = tuple(slos)
+        slos, told = tuple(slos), absent or {}
         total = reduction["total"]
-        span = _span(reduction) if timed else None
-        timeline = reduction["timeline"] if timed else None
+        span = None if "span_seconds" in told else _span(reduction)
+        timeline = None if "timeline" in told else reduction["timeline"]
         figures: Figures = {
-            "flow": where_time_went.of_reduction(reduction) if timed and "flow" not in found else None,
+            "span_seconds": span,
+            **block_figures(total, slos, span, in_flight(total)),
             "attainment_grid": attainment_grid(reduction),
             "cut": _cut(reduction, how),
+            "workload": None,
             **found,
         }
+        if "flow" in told:
+            figures["flow"] = None
+        elif "flow" not in found:
+            figures["flow"] = where_time_went.of_reduction(reduction)
+        without(figures, told)
+        figures["absent"] = absences(figures, told)
         return cls(
             **figures,
             reduction=reduction,
             inputs=[{**one, "skipped": _ordered(one["skipped"])} for one in reduction["inputs"]],
-            span_seconds=span,
             slowest={
                 metric: [{"id": name, "value": ns / 1e9} for ns, name in reduction["slowest"].get(metric, ())]
                 for metric in METRICS
             },
-            **block_figures(total, slos, span, in_flight(total)),
             rejected=_ordered(reduction["rejected"]),
             clamped=reduction["clamped"],
             rules={
@@ -125,12 +134,12 @@ class Report:
                 {
                     "key": dict(one["key"]),
                     "other": one["other"],
-                    **block_figures(one["block"], slos, span, in_flight(one["block"])),
+                    **without(block_figures(one["block"], slos, span, in_flight(one["block"])), told),
                 }
                 for one in reduction["by"]
             ],
             by_over=reduction["by_interned_over"],
-            timeline=_bins(timeline, slos),
+            timeline=[without(one, told) for one in _bins(timeline, slos)],
             timeline_width_seconds=timeline["width_ns"] / 1e9 if timeline else None,
             timeline_asked_seconds=timeline["asked_ns"] / 1e9 if timeline else None,
             slos=slos,

@@ -1,0 +1,323 @@
+"""The inputs of one report: told apart by what is in them, read where they are of other tools, and reduced together.
+
+Our own lines go to the core as they are, in bounded memory. Rows of other tools and tables become columns for it. What
+has figures only, or no latency at all, is kept beside. An input is read once, but for one of our own lines that is
+reduced twice.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from tokenpulse import engine, readers
+from tokenpulse.grammar import path_names
+from tokenpulse.model import MAX_TIMELINE_BINS, SLO, TTL_NS, Reduction
+from tokenpulse.records import Records, Summary, Workload
+
+STDIN = "-"
+IN_FLIGHT = 255
+"""The status of a row of columns that does not end."""
+NEVER_LOST = 2**63 - 1
+EPOCH_NS = 10**18
+"""A time from here on counts from 1970: on another clock it would be 31 years."""
+COPIED = 1 << 20
+
+EXPECTED = (
+    "expected tokenpulse request or event lines, a table of them, a file of vLLM, SGLang, AIPerf, genai-perf, "
+    "GuideLLM, inference-perf, genai-bench, llmperf or InferenceX, or a trace of Azure, Mooncake or BurstGPT; "
+    "found none"
+)
+_CORE_EXPECTED = "expected tokenpulse request or event lines, found none"
+
+_NO_CLOCK = "the inputs count time from different moments"
+
+
+@runtime_checkable
+class Table(Protocol):
+    """What gives its rows through the Arrow C stream interface: a table of pyarrow, polars, pandas or duckdb."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How inputs are reduced."""
+
+    slos: Sequence[SLO] = ()
+    itl: str = "token"
+    by: Sequence[str] = ()
+    timeline_ns: int | None = None
+    timeline_bins: int = MAX_TIMELINE_BINS
+    ttl_ns: int = TTL_NS
+    threads: int = 0
+    progress: engine.Progress | None = None
+
+
+@dataclass(kw_only=True)
+class Part:
+    """One input, or one run of an input that has several."""
+
+    path: str
+    """As the report names it."""
+    content: Records | Summary | Workload | None = None
+    """None for our own lines, which are not read here."""
+    source: str = ""
+    """What the core opens, where `content` is None."""
+
+
+@dataclass(kw_only=True)
+class Intake:
+    """The inputs of one report, in the order in which they were given."""
+
+    parts: list[Part] = field(default_factory=list)
+    heads: dict[str, bytes] = field(default_factory=dict)
+    """Of sources that cannot be read again: what was read of them to tell their format."""
+
+    @classmethod
+    def of(cls, given: Any, stack: ExitStack, progress: engine.Progress | None = None, again: bool = False) -> Intake:
+        """Tell the inputs apart, and read those that are not of our own lines.
+
+        `stack` closes what must stay open as long as the intake is used; `again` says that it will be reduced more
+        than once. Raises OSError for what cannot be read, FormatError for what has nothing that could be, ValueError
+        for what must be read again and cannot.
+        """
+        intake = cls()
+        for one in _inputs(given):
+            if isinstance(one, str):
+                intake._open(one, stack, progress)
+            else:
+                from tokenpulse.readers import table
+
+                intake._add("table", table.read(one, name="table"))
+        if again and intake.heads:
+            what = (
+                "standard input" if STDIN in intake.heads else next(p.path for p in intake.parts if p.source != p.path)
+            )
+            raise ValueError(f"{what} can be read only once; from, to, steady and profile need a file")
+        intake._refuse_mixtures()
+        return intake
+
+    def _open(self, path: str, stack: ExitStack, progress: engine.Progress | None) -> None:
+        source, plain = path, b""
+        if path == STDIN or _is_pipe(path):
+            source, head = _head_of_stream(path, stack)
+            plain = readers.head(head)
+            if readers.detect(plain) in (None, readers.OWN):
+                self.heads[source] = head
+            else:
+                source = _spooled(source, head, stack)
+        elif not Path(path).is_dir():
+            plain = readers.head(path)
+        found = readers.detect(plain)
+        if found in (None, readers.OWN):
+            self.parts.append(Part(path=path, source=source))
+        else:
+            self._add(path, readers.read(source, name=path, format=found, progress=progress))
+
+    def _add(self, path: str, contents: Iterable[Any]) -> None:
+        contents = list(contents)
+        for content in contents:
+            several = len(contents) > 1 and content.name
+            self.parts.append(Part(path=f"{path} ({content.name})" if several else path, content=content))
+
+    def _refuse_mixtures(self) -> None:
+        if self.workloads and len(self.workloads) < len(self.parts):
+            trace = next(part for part in self.parts if isinstance(part.content, Workload))
+            raise ValueError(f"{trace.path}: a trace has no latency and is reported on apart from logs")
+
+    # What there is
+
+    @property
+    def own(self) -> list[Part]:
+        """The inputs of our own lines."""
+        return [part for part in self.parts if part.content is None]
+
+    @property
+    def records(self) -> list[Records]:
+        return [part.content for part in self.parts if isinstance(part.content, Records)]
+
+    @property
+    def summaries(self) -> list[Summary]:
+        return [part.content for part in self.parts if isinstance(part.content, Summary)]
+
+    @property
+    def workloads(self) -> list[Workload]:
+        return [part.content for part in self.parts if isinstance(part.content, Workload)]
+
+    def itl_rule(self, asked: str) -> str:
+        """The rule that all inputs can follow: where one has chunks of unknown size, a chunk is what can be counted."""
+        return "chunk" if any(records.chunks_only for records in self.records) else asked
+
+    # Reducing
+
+    def reduce(self, settings: Settings, from_ns: int | None = None, to_ns: int | None = None) -> Reduction:
+        """All inputs as one reduction; its inputs stand in the order given, each under its path."""
+        cut = {"from_ns": from_ns, "to_ns": to_ns}
+        reductions = []
+        if self.own or not self.parts:
+            reductions.append(self._reduce_own(settings, cut))
+        if self.records or self.summaries:
+            reductions.append(self._reduce_columns(settings, cut, Records, settings.ttl_ns))
+        if self.workloads:
+            # No request of a trace ends, and none is lost for it.
+            reductions.append(self._reduce_columns(settings, cut, Workload, NEVER_LOST))
+        reduction = reductions[0] if len(reductions) == 1 else _merged(reductions, settings)
+        self._name_inputs(reduction)
+        for records in self.records:
+            for metric, values in records.pooled.items():
+                reduction["total"]["latency"][metric].record_many(values)
+        return reduction
+
+    def _reduce_own(self, settings: Settings, cut: Mapping[str, int | None]) -> Reduction:
+        more: dict[str, Any] = {"heads": self.heads} if self.heads else {}
+        more |= {"threads": settings.threads} if settings.threads else {}
+        try:
+            return engine.reduce_paths(
+                [part.source for part in self.own],
+                settings.slos,
+                settings.itl,
+                settings.by,
+                settings.timeline_ns,
+                settings.ttl_ns,
+                settings.progress,
+                timeline_bins=settings.timeline_bins,
+                **cut,
+                **more,
+            )
+        except engine.FormatError as wrong:
+            raise engine.FormatError(str(wrong).replace(_CORE_EXPECTED, EXPECTED)) from None
+
+    def _reduce_columns(
+        self, settings: Settings, cut: Mapping[str, int | None], kind: type[Records] | type[Workload], ttl_ns: int
+    ) -> Reduction:
+        reducer = engine.ColumnReducer(
+            settings.slos,
+            settings.itl,
+            settings.by,
+            settings.timeline_ns,
+            ttl_ns,
+            timeline_bins=settings.timeline_bins,
+            **cut,
+        )
+        for number, part in enumerate(self.parts):
+            if isinstance(part.content, kind):
+                columns = part.content.columns() if isinstance(part.content, Records) else trace_columns(part.content)
+                reducer.requests(_column_name(number), part.content.format, columns)
+        reduction: Reduction = reducer.finish()
+        return reduction
+
+    def _name_inputs(self, reduction: Reduction) -> None:
+        """Inputs in the order given, under the paths of their parts, with what their readers left out."""
+        numbers = {_column_name(number): part for number, part in enumerate(self.parts) if part.content is not None}
+        columns = {one["path"]: one for one in reduction["inputs"] if one["path"] in numbers}
+        own = iter([one for one in reduction["inputs"] if one["path"] not in numbers])
+        names = {part.source: part.path for part in self.own} | {name: part.path for name, part in numbers.items()}
+        notices = [{**one, "path": names[one["path"]]} for one in reduction["notices"]]
+        inputs = []
+        for number, part in enumerate(self.parts):
+            if part.content is None:
+                inputs.append({**next(own), "path": part.path})
+            else:
+                inputs.append(_input_of(part, columns.get(_column_name(number))))
+                notices += [dict(notice) for notice in part.content.notices]
+        reduction["inputs"], reduction["notices"] = inputs, notices
+
+
+def _column_name(number: int) -> str:
+    """What the core knows a part's columns by; no path has a NUL."""
+    return f"\0{number}"
+
+
+def _input_of(part: Part, counted: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A part that was read here, as the report's `inputs` tell it."""
+    content = part.content
+    assert content is not None
+    skipped = dict(content.skipped)
+    for reason, times in (counted["skipped"] if counted else {}).items():
+        skipped[reason] = skipped.get(reason, 0) + times
+    told = {
+        "path": part.path,
+        "format": content.format,
+        "lines": counted["lines"] if counted else None,
+        "requests": counted["requests"] if counted else None,
+        "skipped": skipped,
+    }
+    if isinstance(content, Records):
+        told["warmup"] = 0 if content.warmup is None else int(content.warmup.sum())
+    return told
+
+
+def trace_columns(trace: Workload) -> dict[str, Any]:
+    """A trace's requests as columns for the core: none of them ends, for the trace does not say when or how."""
+    return {
+        "arrive_ns": np.ascontiguousarray(trace.arrive_ns),
+        "prompt_tokens": np.ascontiguousarray(trace.prompt_tokens),
+        "output_tokens": np.ascontiguousarray(trace.output_tokens),
+        "status": np.full(len(trace), IN_FLIGHT, np.uint8),
+        **({"labels": trace.labels} if trace.labels else {}),
+    }
+
+
+def _merged(reductions: Sequence[Reduction], settings: Settings) -> Reduction:
+    from tokenpulse import sketches
+
+    return sketches.merge_reductions(reductions, timeline_bins=settings.timeline_bins)
+
+
+def _inputs(given: Any) -> Iterator[str | Table]:
+    """Names and tables, from one of them or several."""
+    several: Any = [given] if isinstance(given, (str, os.PathLike, bytes, Table)) else given
+    if not isinstance(several, Iterable):
+        path_names(several)
+    several = list(several)
+    paths = [one for one in several if not isinstance(one, Table)]
+    names = iter(path_names(paths) if paths or not several else ())
+    for one in several:
+        yield one if isinstance(one, Table) else next(names)
+
+
+def _is_pipe(path: str) -> bool:
+    """Whether reading a path's beginning takes it away."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return False  # whoever opens it says why
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISBLK(mode))
+
+
+def _head_of_stream(path: str, stack: ExitStack) -> tuple[str, bytes]:
+    """What a stream begins with, as far as it takes to tell its format, and the name under which the rest is read."""
+    if path == STDIN:
+        descriptor, source = 0, STDIN
+    else:
+        descriptor = os.open(path, os.O_RDONLY)
+        stack.callback(os.close, descriptor)
+        source = f"/dev/fd/{descriptor}"
+    head = b""
+    while len(head) < readers.HEAD and readers.detect(readers.head(head)) is None:
+        block = os.read(descriptor, readers.HEAD)
+        if not block:
+            break
+        head += block
+    return source, head
+
+
+def _spooled(source: str, head: bytes, stack: ExitStack) -> str:
+    """A file with what was read of a stream and the rest of it."""
+    spool = tempfile.NamedTemporaryFile(prefix="tokenpulse-")  # noqa: SIM115 (the stack closes it)
+    stack.callback(spool.close)
+    spool.write(head)
+    descriptor = 0 if source == STDIN else int(source.rpartition("/")[2])
+    while block := os.read(descriptor, COPIED):
+        spool.write(block)
+    spool.flush()
+    return spool.name
