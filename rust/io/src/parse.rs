@@ -48,7 +48,7 @@ impl Parser {
     #[inline(always)]
     fn lines<S: Scan>(&mut self, text: Text, batch: &mut Batch) {
         let len = text.lines().len();
-        let utf8 = std::str::from_utf8(text.lines()).is_ok();
+        let utf8 = text.lines().is_ascii() || std::str::from_utf8(text.lines()).is_ok();
         let by_shape = utf8 && len <= MAX_LINE && !self.plain;
         batch.begin(text);
         // The text is apart while the batch is filled; spans are of the same bytes.

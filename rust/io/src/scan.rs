@@ -17,6 +17,25 @@ pub(crate) trait Scan {
 
     /// A bit for each of 32 bytes that is another than in the block.
     fn differs(text: &[u8], at: usize, block: &[u8; 32]) -> u32;
+
+    /// Appends the numbers of an array that begins at `at`, after its bracket, with at most one space after a comma;
+    /// and says where it ends, its other bracket included. None if anything else stands there.
+    #[inline(always)]
+    fn numbers(text: &[u8], mut at: usize, numbers: &mut Vec<i64>) -> Option<usize> {
+        loop {
+            let (number, digits) = Self::number(text, at);
+            if digits == 0 {
+                return None;
+            }
+            numbers.push(number);
+            at += digits;
+            match text[at] {
+                b',' => at += 1 + usize::from(text[at + 1] == b' '),
+                b']' => return Some(at + 1),
+                _ => return None,
+            }
+        }
+    }
 }
 
 /// The number of digits that make a plain number; see [`Scan::number`]. There are `digits` of them so far, of at most
@@ -104,9 +123,10 @@ mod x86 {
     #![allow(unsafe_code, reason = "the processor's own instructions, and loads from arrays of the right length")]
 
     use std::arch::x86_64::{
-        __m128i, _mm_cmpeq_epi8, _mm_cvtsi128_si64, _mm_loadu_si128, _mm_madd_epi16, _mm_maddubs_epi16, _mm_min_epu8,
-        _mm_movemask_epi8, _mm_or_si128, _mm_packus_epi32, _mm_set1_epi8, _mm_set1_epi32, _mm_setr_epi8,
-        _mm_shuffle_epi8, _mm_sub_epi8, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8,
+        __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_cvtsi128_si64, _mm_loadu_si128, _mm_madd_epi16, _mm_maddubs_epi16,
+        _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_packus_epi32, _mm_set1_epi8, _mm_set1_epi32, _mm_setr_epi8,
+        _mm_shuffle_epi8, _mm_sub_epi8, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8,
+        _mm256_set1_epi8, _mm256_sub_epi8,
     };
 
     use super::{Scan, plain};
@@ -151,7 +171,96 @@ mod x86 {
             // SAFETY: used where `is_there` said so.
             unsafe { differing_bytes(there, block) }
         }
+
+        #[inline(always)]
+        fn numbers(text: &[u8], at: usize, numbers: &mut Vec<i64>) -> Option<usize> {
+            // SAFETY: used where `is_there` said so.
+            unsafe { numbers_by_their_ends(text, at, numbers) }
+        }
     }
+
+    /// Looks for all that is no digit in 64 bytes at once: so where a number ends does not wait for the number before.
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    #[inline]
+    fn numbers_by_their_ends(text: &[u8], at: usize, numbers: &mut Vec<i64>) -> Option<usize> {
+        let mut start = at;
+        let mut base = at;
+        loop {
+            let block = text.get(base..).and_then(<[u8]>::first_chunk::<64>)?;
+            let mut ends = others_than_digits(block);
+            numbers.reserve(32);
+            while ends != 0 {
+                let end = base + ends.trailing_zeros() as usize;
+                ends &= ends - 1;
+                let last = match text[end] {
+                    b',' => false,
+                    b']' => true,
+                    b' ' if start == end && end > at && text[end - 1] == b',' => {
+                        start = end + 1;
+                        continue;
+                    }
+                    _ => return None,
+                };
+                numbers.push(digits_between(text, start, end)?);
+                start = end + 1;
+                if last {
+                    return Some(start);
+                }
+            }
+            base += 64;
+        }
+    }
+
+    /// A bit for each byte that is no digit.
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    #[inline]
+    fn others_than_digits(block: &[u8; 64]) -> u64 {
+        let half = |from: usize| {
+            // SAFETY: of 64 bytes, 32 are there, at any alignment.
+            let bytes = unsafe { _mm256_loadu_si256(block.as_ptr().add(from).cast()) };
+            let digits = _mm256_sub_epi8(bytes, _mm256_set1_epi8(b'0'.cast_signed()));
+            let are = _mm256_cmpeq_epi8(_mm256_min_epu8(digits, _mm256_set1_epi8(9)), digits);
+            u64::from(_mm256_movemask_epi8(are).cast_unsigned())
+        };
+        !(half(0) | half(32) << 32)
+    }
+
+    /// The number that the digits from `start` to `end` make, if it is plain; see [`Scan::number`].
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    #[inline]
+    fn digits_between(text: &[u8], start: usize, end: usize) -> Option<i64> {
+        let n = end - start;
+        if n > 1 && text[start] == b'0' {
+            return None;
+        }
+        let Some(tail) = text[..end].last_chunk::<16>() else {
+            let (number, digits) = Wide::number(text, start);
+            return (digits == n && n > 0).then_some(number);
+        };
+        if n.wrapping_sub(1) < 16 {
+            // Digits before the number do not count.
+            let counts = KEEP.get(n..).and_then(<[u8]>::first_chunk::<16>)?;
+            let digits = _mm_and_si128(_mm_sub_epi8(load(tail), _mm_set1_epi8(b'0'.cast_signed())), load(counts));
+            return Some(of_digits(digits).cast_signed());
+        }
+        if !(17..=19).contains(&n) {
+            return None;
+        }
+        let low = of_digits(_mm_sub_epi8(load(tail), _mm_set1_epi8(b'0'.cast_signed())));
+        let high = text[start..end - 16].iter().fold(0, |high, digit| 10 * high + u64::from(digit - b'0'));
+        i64::try_from(high * 10_000_000_000_000_000 + low).ok()
+    }
+
+    /// From the `n`th on: which of 16 bytes are the last `n`.
+    const KEEP: [u8; 32] = {
+        let mut keep = [0; 32];
+        let mut i = 16;
+        while i < 32 {
+            keep[i] = 0xff;
+            i += 1;
+        }
+        keep
+    };
 
     /// A bit for each byte in which they differ.
     #[target_feature(enable = "avx2,bmi1,bmi2")]
@@ -187,14 +296,20 @@ mod x86 {
         let are = _mm_cmpeq_epi8(_mm_min_epu8(digits, _mm_set1_epi8(9)), digits);
         let n = (!_mm_movemask_epi8(are)).trailing_zeros() as usize;
         let Some(align) = ALIGN.get(n..).and_then(<[u8]>::first_chunk::<16>) else { return (0, 0) };
-        let aligned = _mm_shuffle_epi8(digits, load(align));
+        (of_digits(_mm_shuffle_epi8(digits, load(align))), n)
+    }
+
+    /// The number that 16 digits make.
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    #[inline]
+    fn of_digits(digits: __m128i) -> u64 {
         let tens = _mm_setr_epi8(10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1);
-        let pairs = _mm_maddubs_epi16(aligned, tens);
+        let pairs = _mm_maddubs_epi16(digits, tens);
         let fours = _mm_madd_epi16(pairs, _mm_set1_epi32(1 << 16 | 100));
         let packed = _mm_packus_epi32(fours, fours);
         let eights = _mm_madd_epi16(packed, _mm_set1_epi32(1 << 16 | 10_000));
         let both = _mm_cvtsi128_si64(eights).cast_unsigned();
-        ((both & 0xffff_ffff) * 100_000_000 + (both >> 32), n)
+        (both & 0xffff_ffff) * 100_000_000 + (both >> 32)
     }
 
     /// A bit for each byte that ends a string or cannot stand in it: quotes, backslashes, control characters.
@@ -245,6 +360,60 @@ mod tests {
             both(&number, |find, _| assert_eq!(find(&padded(&number), 0), expected));
         }
     }
+
+    #[test]
+    fn arrays_of_plain_numbers_are_read_whole_or_not_at_all() {
+        let numbers: Vec<String> =
+            (0..200_u64).map(|i| (i * i * i * 0x9e37_79b9).to_string()[..1 + i as usize % 7].to_owned()).collect();
+        let mut arrays: Vec<(String, bool)> = vec![
+            ("1]".into(), true),
+            ("0,0,10]".into(), true),
+            ("1764380000123456789, 1764380000123456790,9223372036854775807]".into(), true),
+            ("9223372036854775808]".into(), false),
+            ("12345678901234567890]".into(), false),
+            ("1,,2]".into(), false),
+            ("1,]".into(), false),
+            (",1]".into(), false),
+            ("1,  2]".into(), false),
+            (" 1]".into(), false),
+            ("1 ,2]".into(), false),
+            ("1, ]".into(), false),
+            ("1,01]".into(), false),
+            ("1,-1]".into(), false),
+            ("1.0]".into(), false),
+            ("1,2}".into(), false),
+            ("]".into(), false),
+        ];
+        for n in 1..numbers.len() {
+            let plain = numbers[..n].iter().all(|number| number == "0" || !number.starts_with('0'));
+            arrays.push((numbers[..n].join(",") + "]", plain));
+            arrays.push((numbers[..n].join(", ") + "]", plain));
+        }
+        for (array, plain) in arrays {
+            for before in ["[", "{\"token_ns\":["] {
+                let text = padded(&format!("{before}{array},7]"));
+                let values = array.trim_end_matches(']').split(',').map(|number| number.trim().parse::<i64>());
+                let expected =
+                    plain.then(|| (values.map(Result::unwrap).collect::<Vec<_>>(), before.len() + array.len()));
+                for scan in [Portable::numbers, WIDE] {
+                    let mut found = Vec::new();
+                    let end = scan(&text, before.len(), &mut found);
+                    assert_eq!(end.map(|end| (found, end)), expected, "{array}");
+                }
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    const WIDE: fn(&[u8], usize, &mut Vec<i64>) -> Option<usize> = |text, at, numbers| {
+        if super::Wide::is_there() {
+            super::Wide::numbers(text, at, numbers)
+        } else {
+            Portable::numbers(text, at, numbers)
+        }
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    const WIDE: fn(&[u8], usize, &mut Vec<i64>) -> Option<usize> = Portable::numbers;
 
     #[test]
     fn strings_end_at_the_first_quote_unless_something_odd_comes_before() {

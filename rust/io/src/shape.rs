@@ -84,8 +84,10 @@ enum Slot {
 /// Text that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Literal {
-    /// Its bytes in blocks, and which bits of a comparison count.
-    blocks: Box<[([u8; 32], u32)]>,
+    /// Its first bytes, and which bits of a comparison count.
+    first: ([u8; 32], u32),
+    /// The same for the rest.
+    more: Box<[([u8; 32], u32)]>,
     len: usize,
 }
 
@@ -94,14 +96,17 @@ impl Literal {
         let block = |bytes: &[u8]| {
             let mut block = [0; 32];
             block[..bytes.len()].copy_from_slice(bytes);
-            (block, (u64::MAX >> (64 - bytes.len())) as u32)
+            (block, ((1_u64 << bytes.len()) - 1) as u32)
         };
-        Self { blocks: bytes.chunks(32).map(block).collect(), len: bytes.len() }
+        let (first, rest) = bytes.split_at(bytes.len().min(32));
+        Self { first: block(first), more: rest.chunks(32).map(block).collect(), len: bytes.len() }
     }
 
     #[inline(always)]
     fn stands_at<S: Scan>(&self, text: &[u8], at: usize) -> bool {
-        self.blocks.iter().enumerate().all(|(i, (block, counts))| S::differs(text, at + 32 * i, block) & counts == 0)
+        let stands = |at, (block, counts): &([u8; 32], u32)| S::differs(text, at, block) & counts == 0;
+        stands(at, &self.first)
+            && (self.len <= 32 || self.more.iter().zip(1..).all(|(block, i)| stands(at + 32 * i, block)))
     }
 }
 
@@ -268,7 +273,7 @@ impl Shape {
             at += literal.len;
             let end = match *slot {
                 Slot::Number(field) => {
-                    let (value, digits) = S::number(text, at);
+                    let (value, digits) = number::<S>(text, at);
                     values.numbers[usize::from(field)] = value;
                     (digits > 0).then_some(at + digits)
                 }
@@ -279,7 +284,7 @@ impl Shape {
                 }
                 Slot::Numbers(field) => {
                     let start = batch.numbers.len() as u32;
-                    let end = numbers::<S>(text, at, |number| batch.numbers.push(number));
+                    let end = array::<S>(text, at, &mut batch.numbers);
                     values.arrays[usize::from(field)] = start..batch.numbers.len() as u32;
                     end
                 }
@@ -352,8 +357,9 @@ impl Shape {
             (Some(tokens), _) => Some(tokens),
             (None, Some(offsets)) => {
                 let times = &mut batch.numbers[offsets.start as usize..offsets.end as usize];
-                let furthest = times.iter().copied().max().unwrap_or(0);
-                arrive.checked_add(furthest)?;
+                // None is negative: what all bits together make is no less than any of them.
+                let bits = times.iter().fold(0, |bits, time| bits | time);
+                arrive.checked_add(bits)?;
                 times.iter_mut().for_each(|time| *time += arrive);
                 Some(offsets)
             }
@@ -483,34 +489,32 @@ fn seldom<S: Scan>(slot: Slot, text: &[u8], at: usize, values: &mut Values, batc
         Slot::AnyText => S::string_end(text, at),
         Slot::AnyDigits => digits(at),
         Slot::AnyNumber => number_end(text, at),
-        Slot::AnyNumbers => numbers::<S>(text, at, |_| {}),
+        Slot::AnyNumbers => {
+            let before = batch.numbers.len();
+            let end = array::<S>(text, at, &mut batch.numbers);
+            batch.numbers.truncate(before);
+            end
+        }
         Slot::Id | Slot::Number(_) | Slot::Numbers(_) => None,
     }
 }
 
-/// Reads an array of plain numbers, with at most one space after a comma, and says where it ends.
+/// The number at `at`; see [`Scan::number`]. Many have one digit.
 #[inline(always)]
-fn numbers<S: Scan>(text: &[u8], mut at: usize, mut take: impl FnMut(i64)) -> Option<usize> {
+fn number<S: Scan>(text: &[u8], at: usize) -> (i64, usize) {
+    if text[at].is_ascii_digit() && !text[at + 1].is_ascii_digit() {
+        return (i64::from(text[at] - b'0'), 1);
+    }
+    S::number(text, at)
+}
+
+/// Reads an array of plain numbers, and says where it ends.
+#[inline(always)]
+fn array<S: Scan>(text: &[u8], at: usize, numbers: &mut Vec<i64>) -> Option<usize> {
     if text[at] != b'[' {
         return None;
     }
-    at += 1;
-    if text[at] == b']' {
-        return Some(at + 1);
-    }
-    loop {
-        let (number, digits) = S::number(text, at);
-        if digits == 0 {
-            return None;
-        }
-        take(number);
-        at += digits;
-        match text[at] {
-            b',' => at += 1 + usize::from(text[at + 1] == b' '),
-            b']' => return Some(at + 1),
-            _ => return None,
-        }
-    }
+    if text[at + 1] == b']' { Some(at + 2) } else { S::numbers(text, at + 1, numbers) }
 }
 
 /// Takes a line apart that is known to be a JSON object. What it does not expect ends it.
