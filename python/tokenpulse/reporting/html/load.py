@@ -1,0 +1,299 @@
+"""Load over time: requests in the system and waiting, arrivals and ends, tokens, good requests, attainment."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from tokenpulse.model import SUCCEEDED
+from tokenpulse.reporting.html import scale, words
+from tokenpulse.reporting.html.figure import figure, full_width, values_table
+from tokenpulse.reporting.html.latency import HEIGHT, RIGHT, TICKS
+from tokenpulse.reporting.html.markup import Markup
+from tokenpulse.reporting.html.panel import BOTTOM, LEFT, TOP, Limit, Line, Stretch, axes_at, draw
+from tokenpulse.reporting.html.scale import Scale
+from tokenpulse.reporting.html.series import FEW_BINS, MOST_BINS, ROWS, Timeline, run_end, values
+from tokenpulse.reporting.report import Report
+from tokenpulse.reporting.text import number, percent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_SETS = 3
+"""SLO sets that a figure shows; tables have all."""
+
+HUES = ("first", "second", "third")
+
+FEW_REQUESTS = 10
+"""Requests in a bin at least, where there are enough: fewer would show chance."""
+
+SHARE = "The share of the requests that ended in a bin (aborts left out) that were good."
+
+Row = tuple[float, float, float, float]
+
+
+def figures(report: Report, timeline: Timeline) -> Iterator[Markup]:
+    """Requests in the system, and how they came and went."""
+    flow = report.flow
+    if flow is None or not flow["concurrency"]:
+        return
+    end = run_end(report, timeline)
+    lines, notes = _in_system(report, timeline, end)
+    peak = flow["concurrency"]["peak"]["at_least"]
+    yield _over_time(
+        "Requests in the system",
+        "load-system",
+        lines,
+        end,
+        notes,
+        f"The mean is {number(flow['concurrency']['mean'])} requests, the peak at least {number(peak)}.",
+        _system_table(lines),
+    )
+    rates = _joined_rates(flow["rates"], end)
+    came, went = ([Stretch(row[0], row[1], row[2 + i]) for row in rates] for i in (0, 1))
+    lines = [
+        Line("arrived", "second", came, dash="solid"),
+        Line("ended", "first", went, width=2.0),
+    ]
+    table = values_table(
+        ["from", "arrived", "ended"],
+        [
+            [_at(row[0]), number(row[2]), number(row[3])]
+            for row in _joined_rates(flow["rates"], end, max(1, -(-len(flow["rates"]) // ROWS)))
+        ],
+        "Arrivals and ends, requests per second",
+    )
+    width = rates[0][1] - rates[0][0] if len(rates) < 3 else rates[1][1] - rates[1][0]
+    yield _over_time(
+        "Arrivals and ends per second",
+        "load-rates",
+        lines,
+        end,
+        [f"Requests that arrived, and requests that ended in whatever way. Bins of {scale.duration(width)}."],
+        "Requests arrived and ended per second.",
+        table,
+    )
+
+
+def _in_system(report: Report, timeline: Timeline, end: float) -> tuple[list[Line], list[str]]:
+    assert report.flow is not None
+    bins = report.flow["concurrency"]["bins"]
+    ends = [start for start, _ in bins[1:]] + [end]
+    stretches = [Stretch(start, stop, mean) for (start, mean), stop in zip(bins, ends, strict=True)]
+    lines = [Line("in the system", "first", stretches, width=2.0, area="first-area")]
+    told = ["In the system: arrived and not yet ended, the mean of each bin."]
+    if report.cut is None and _starts_are_known(report, "ttft"):
+        lines.append(Line("no token yet", "second", _waiting(timeline, "ttft"), dash="solid"))
+        told.append("No token yet: arrived, and still waiting for the first token.")
+    if report.cut is None and _starts_are_known(report, "queue"):
+        lines.append(Line("in the queue", "third", _waiting(timeline, "queue"), dash="dashed"))
+        told.append("In the queue: arrived, and not yet scheduled.")
+    return lines, [" ".join(told)]
+
+
+def _starts_are_known(report: Report, metric: str) -> bool:
+    """Whether the requests without this milestone may all have ended before it came."""
+    unknown = report.missing.get(metric, 0)
+    return bool(report.timeline and report.latency[metric] and unknown <= _others(report.requests))
+
+
+def _others(requests: Mapping[str, Any]) -> int:
+    return int(requests["failed"] + requests["aborted"] + requests["rejected"] + requests["lost"])
+
+
+def _waiting(timeline: Timeline, metric: str) -> list[Stretch]:
+    """Requests before a milestone: those that arrived, less those that reached it or ended without it.
+
+    Counted exactly at the edges of bins; a bin has the mean of its two.
+    """
+
+    def change(one: Mapping[str, Any]) -> int:
+        reached = one["latency"][metric]["count"] if one["latency"][metric] else 0
+        return int(one["requests"]["attempted"] - reached - one["missing"].get(metric, 0))
+
+    size = timeline.size_within(MOST_BINS)
+    width = size * timeline.width
+    changes = [round((one.value or 0.0) * width) for one in timeline.per_second(size, change)]
+    levels = [0, *accumulate(changes)]
+    return [
+        Stretch(timeline.offset + i * width, timeline.offset + (i + 1) * width, (levels[i] + levels[i + 1]) / 2)
+        for i in range(len(changes))
+    ]
+
+
+def _joined_rates(rates: Sequence[Sequence[float]], end: float, every: int | None = None) -> list[Row]:
+    """Arrivals and ends per second, in bins wide enough to hold some: start, end, arrivals, ends."""
+    stops = [row[0] for row in rates[1:]] + [end]
+    single = [
+        (row[0], stop, row[1] * (stop - row[0]), row[2] * (stop - row[0]))
+        for row, stop in zip(rates, stops, strict=True)
+    ]
+
+    def joined(size: int) -> list[Row]:
+        parts = [single[place : place + size] for place in range(0, len(single), size)]
+        return [(part[0][0], part[-1][1], sum(one[2] for one in part), sum(one[3] for one in part)) for part in parts]
+
+    size = every or 1
+    while every is None and len(rates) > 2 * FEW_BINS * size:
+        if statistics.median(max(came, went) for _, _, came, went in joined(size)) >= FEW_REQUESTS:
+            break
+        size *= 2
+    return [(start, stop, came / (stop - start), went / (stop - start)) for start, stop, came, went in joined(size)]
+
+
+def throughput(report: Report, timeline: Timeline) -> Iterator[Markup]:
+    """Tokens and requests per second, and of requests those within the limits."""
+    if not timeline.bins:
+        return
+    end = run_end(report, timeline)
+    size = timeline.size_for([one["tokens"]["output"] for one in timeline.bins], 100)
+    tokens = timeline.per_second(size, lambda one: one["tokens"]["output"])
+    whole = report.rates["output_tokens_per_second"]
+    yield _over_time(
+        "Output tokens per second",
+        "load-tokens",
+        [Line("tokens/s", "first", tokens, width=2.0, area="first-area")],
+        end,
+        [f"Of all requests, whatever became of them. Bins of {scale.duration(size * timeline.width)}."],
+        f"Over the whole run {number(whole)} output tokens per second.",
+        _throughput_table(report, timeline),
+    )
+    ended = [_succeeded(one) for one in timeline.bins]
+    size = timeline.size_for(ended, FEW_REQUESTS)
+    lines = [Line("succeeded", "first", timeline.per_second(size, _succeeded), width=2.4)]
+    shown = report.goodput[:MOST_SETS]
+    for place, one in enumerate(shown):
+        name = "good" if len(report.goodput) == 1 else f"good: {one['name']}"
+        hue, dash = (("second", "solid"), ("third", "solid"), ("p99", "dotted"))[place]
+        lines.append(Line(name, hue, timeline.per_second(size, _good(place)), dash=dash))
+    told = "Requests that ended successfully" + (
+        ", and of them those within every limit of the SLO set." if shown else "."
+    )
+    yield _over_time(
+        "Requests per second" + (", and goodput" if shown else ""),
+        "load-requests",
+        lines,
+        end,
+        [f"{told} Bins of {scale.duration(size * timeline.width)}.{_more(report)}"],
+        told,
+        None,
+    )
+    if any(one["judged"] for one in shown):
+        yield _attainment(report, timeline, end)
+
+
+def _attainment(report: Report, timeline: Timeline, end: float) -> Markup:
+    shown = report.goodput[:MOST_SETS]
+    judged = [max((one["goodput"][place]["judged"] for place in range(len(shown))), default=0) for one in timeline.bins]
+    size = timeline.size_for(judged, 2 * FEW_REQUESTS)
+    lines: list[Line] = []
+    objectives: dict[float, None] = {}
+    for place, one in enumerate(shown):
+        stretches = [
+            Stretch(joined.start, joined.end, timeline.total(joined, _good(place)) / of)
+            for joined in timeline.joined(size)
+            if (of := timeline.total(joined, _judged(place)))
+        ]
+        name = "attained" if len(report.goodput) == 1 else one["name"]
+        lines.append(Line(name, HUES[place], stretches, width=1.8))
+        objectives.setdefault(one["slo"]["objective"], None)
+    limits = [Limit(f"objective {100 * share:.4g} %", share) for share in objectives]
+    low = min([*values(lines), *objectives])
+    upwards = scale.shares(low)
+    return _over_time(
+        "Attainment over time",
+        "load-attainment",
+        lines,
+        end,
+        [f"{SHARE} Bins of {scale.duration(size * timeline.width)}.{_more(report)}"],
+        "The share of judged requests that were good, and the objective.",
+        None,
+        limits,
+        upwards,
+    )
+
+
+def _succeeded(one: Mapping[str, Any]) -> int:
+    return sum(n for status, n in one["requests"]["by_status"].items() if status in SUCCEEDED)
+
+
+def _good(place: int) -> Callable[[Mapping[str, Any]], int]:
+    return lambda one: int(one["goodput"][place]["good"])
+
+
+def _judged(place: int) -> Callable[[Mapping[str, Any]], int]:
+    return lambda one: int(one["goodput"][place]["judged"])
+
+
+def _more(report: Report) -> str:
+    more = len(report.goodput) - MOST_SETS
+    return f" The first {MOST_SETS} of {len(report.goodput)} SLO sets." if more > 0 else ""
+
+
+def _over_time(
+    heading: str,
+    name: str,
+    lines: Sequence[Line],
+    end: float,
+    notes: Sequence[str],
+    told: str,
+    table: Markup | None,
+    limits: Sequence[Limit] = (),
+    upwards: Scale | None = None,
+) -> Markup:
+    up = upwards or scale.amounts(max(values(lines), default=0.0))
+
+    def paint(picture: Figure, narrow: bool) -> None:
+        axes = axes_at(picture, LEFT, TOP, picture.bbox.width - LEFT - RIGHT[narrow], HEIGHT - TOP - BOTTOM)
+        scale.across(axes, scale.time(end, TICKS[narrow]))
+        scale.upwards(axes, up)
+        draw(axes, lines, limits)
+
+    return figure(heading, full_width(name, HEIGHT, paint, heading, told), notes, table)
+
+
+def _at(seconds: float) -> str:
+    return f"{number(max(0.0, seconds))} s"
+
+
+def _system_table(lines: Sequence[Line]) -> Markup:
+    """The lines at as many moments as a table has rows."""
+    stretches = lines[0].stretches
+    every = max(1, -(-len(stretches) // ROWS))
+    rows = []
+    for place in range(0, len(stretches), every):
+        start, stop = stretches[place].start, stretches[min(place + every, len(stretches)) - 1].end
+        rows.append([_at(start), *(number(_mean(line.stretches, start, stop)) for line in lines)])
+    return values_table(["from", *(line.name for line in lines)], rows, "Requests, mean from one time to the next")
+
+
+def _mean(stretches: Sequence[Stretch], start: float, stop: float) -> float | None:
+    """The mean of what stretches tell of a time."""
+    parts = [
+        (min(one.end, stop) - max(one.start, start), one.value)
+        for one in stretches
+        if one.value is not None and one.end > start and one.start < stop
+    ]
+    covered = sum(share for share, _ in parts)
+    return sum(share * value for share, value in parts) / covered if covered > 0 else None
+
+
+def _throughput_table(report: Report, timeline: Timeline) -> Markup:
+    size = timeline.size_within(ROWS)
+    width = size * timeline.width
+    shown = report.goodput[:MOST_SETS]
+    heads = ["from", "tokens/s", "succeeded/s"]
+    for one in shown:
+        name = words.short(one["name"])
+        heads += [f"good/s, {name}", f"attained, {name}"] if len(shown) > 1 else ["good/s", "attained"]
+    rows = []
+    for joined in timeline.joined(size):
+        row = [_at(joined.start), number(timeline.total(joined, lambda one: one["tokens"]["output"]) / width)]
+        row.append(number(timeline.total(joined, _succeeded) / width))
+        for place in range(len(shown)):
+            good, judged = timeline.total(joined, _good(place)), timeline.total(joined, _judged(place))
+            row += [number(good / width), percent(good / judged if judged else None)]
+        rows.append(row)
+    return values_table(heads, rows, "Throughput over time")

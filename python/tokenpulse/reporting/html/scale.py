@@ -1,0 +1,177 @@
+"""Axes for people: where the ticks stand and what is written at them, on linear and on logarithmic scales."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokenpulse.reporting.html.svg import colour
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDE_RATIO = 20
+"""Values that are further apart than this go on a logarithmic scale."""
+
+LEAST_SECONDS = 2.0**-20
+"""The least latency that a logarithmic scale shows; sketches take what is below for 0."""
+
+UNITS = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("\u00b5s", 1e-6))
+
+STEPS = {"h": (1, 2, 3, 6, 12, 24), "min": (1, 2, 5, 10, 15, 20, 30, 60)}
+"""Steps between ticks, for units that are not counted in tens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """An axis: its ends, its ticks with what is written at them, and whether it is logarithmic."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    texts: tuple[str, ...]
+    log: bool = False
+
+
+def duration(seconds: float) -> str:
+    """A latency as it is written at an axis or a line.
+
+    >>> duration(0.0000005), duration(0.0228), duration(0.5), duration(1.5), duration(2000), duration(0)
+    ('0.5 µs', '22.8 ms', '500 ms', '1.5 s', '2,000 s', '0')
+    """
+    if seconds == 0:
+        return "0"
+    unit, size = next((one for one in UNITS[3:] if float(f"{seconds:.3g}") >= one[1]), UNITS[-1])
+    value = seconds / size
+    return f"{float(f'{value:.3g}'):,g} {unit}" if value < 1e6 else f"{value:.2g} {unit}"
+
+
+def step_above(least: float, steps: Sequence[float] = ()) -> float:
+    """The least round number that is not below another; above a half one of `steps`, where there are any.
+
+    >>> step_above(3), step_above(0.21), step_above(7, (1, 2, 5, 10, 15, 20, 30, 60)), step_above(0)
+    (5.0, 0.5, 10.0, 1.0)
+    """
+    if not least > 0:
+        return 1.0
+    if steps and least > 0.5:
+        return float(next((step for step in steps if step >= least), steps[-1] * math.ceil(least / steps[-1])))
+    ten = 10.0 ** math.floor(math.log10(least))
+    return float(f"{next((step * ten for step in (1, 2, 5, 10) if step * ten >= least * (1 - 1e-9)), 10 * ten):.6g}")
+
+
+def linear(low: float, high: float, most: int, step: float) -> tuple[float, ...]:
+    """Multiples of a step between two ends, `most` at the most by leaving out."""
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    every = max(1, math.ceil((last - first + 1) / (most + 1)))
+    return tuple(float(f"{place * step:.9g}") for place in range(first, last + 1) if place % every == 0)
+
+
+def time(end: float, most: int) -> Scale:
+    """Time since the first arrival, up to the end of a run; `most` is how many ticks there is room for.
+
+    >>> time(13.2, 8).texts
+    ('0', '2 s', '4 s', '6 s', '8 s', '10 s', '12 s')
+    >>> time(5400, 6).texts
+    ('0', '15 min', '30 min', '45 min', '60 min', '75 min', '90 min')
+    """
+    end = end if end > 0 else 1.0
+    unit, size = next(
+        (one for one, least in zip(UNITS, (172_800, 7_200, 120, 1, 1e-3, 0), strict=True) if end > least), UNITS[-1]
+    )
+    step = step_above(end / size / most, STEPS.get(unit, ()))
+    ticks = linear(0, end / size, most, step)
+    return Scale(0, end, tuple(tick * size for tick in ticks), tuple(f"{t:,g} {unit}" if t else "0" for t in ticks))
+
+
+def latency(values: Sequence[float], most: int = 4) -> Scale:
+    """Latencies up and down an axis: from 0, or logarithmic where they are far apart.
+
+    >>> latency([0.1, 0.35]).texts
+    ('0', '100 ms', '200 ms', '300 ms', '400 ms')
+    >>> latency([0.001, 20.0]).texts
+    ('1 ms', '10 ms', '100 ms', '1 s', '10 s', '100 s')
+    """
+    high = max(values, default=0.0)
+    if high <= LEAST_SECONDS:
+        return Scale(0, 1e-6, (0.0, 1e-6), ("0", duration(1e-6)))
+    low = max(LEAST_SECONDS, min(value for value in values))
+    if high / low > WIDE_RATIO:
+        return logarithmic(low, high, most + 2)
+    step = step_above(high / most)
+    ticks = linear(0, step * math.ceil(high / step - 1e-9), most + 1, step)
+    return Scale(0, max(ticks[-1], high), ticks, tuple(duration(tick) for tick in ticks))
+
+
+def logarithmic(low: float, high: float, most: int, room: float = 1.15) -> Scale:
+    """From one latency to another, with room beside them; `most` is how many ticks there is room for."""
+    low, high = low / room, high * room
+    decades = math.log10(high / low)
+    steps: tuple[int, ...] = (1,) if decades > 2.5 else (1, 3) if decades > 1.6 else (1, 2, 5)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    ticks = [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    every = max(1, math.ceil(len(ticks) / most))
+    ticks = ticks[::every]
+    return Scale(low, high, tuple(ticks), tuple(duration(tick) for tick in ticks), log=True)
+
+
+def amounts(high: float, most: int = 4) -> Scale:
+    """Counts and rates, from 0.
+
+    >>> amounts(1324).texts, amounts(0).texts, amounts(2.4e6).texts
+    (('0', '500', '1,000', '1,500'), ('0', '1'), ('0', '1M', '2M', '3M'))
+    """
+    step = step_above(high / most)
+    ticks = linear(0, step * max(1, math.ceil(high / step - 1e-9)), most + 1, step)
+    return Scale(0, max(ticks[-1], high), ticks, tuple(amount(tick) for tick in ticks))
+
+
+def amount(value: float) -> str:
+    """A count or a rate at an axis, short.
+
+    >>> amount(1500), amount(20_000), amount(2_500_000), amount(0.25), amount(3e13)
+    ('1,500', '20k', '2.5M', '0.25', '3e+13')
+    """
+    if value < 10_000:
+        return f"{value:,g}"
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size <= value < 1e3 * size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.3g}"
+
+
+def across(axes: Axes, scale: Scale, *, labels: bool = True) -> None:
+    """Give an axes its horizontal axis."""
+    if scale.log:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    axes.set_xlim(scale.low, scale.high)
+    axes.set_xticks(scale.ticks, scale.texts if labels else [""] * len(scale.ticks))
+
+
+def upwards(axes: Axes, scale: Scale) -> None:
+    """Give an axes its vertical axis, with a faint line through the axes at each tick."""
+    if scale.log:
+        axes.set_yscale("log")
+        axes.minorticks_off()
+    axes.set_ylim(scale.low, scale.high)
+    axes.set_yticks(scale.ticks, scale.texts)
+    axes.grid(visible=True, axis="y", color=colour("grid"), linewidth=0.8)
+
+
+def shares(low: float) -> Scale:
+    """Shares up to 1, from 0 or from closer where all are high.
+
+    >>> shares(0.5).texts, shares(0.97).texts
+    (('0 %', '25 %', '50 %', '75 %', '100 %'), ('95 %', '96 %', '97 %', '98 %', '99 %', '100 %'))
+    """
+    if low >= 0.995:
+        ticks: tuple[float, ...] = (0.995, 0.996, 0.997, 0.998, 0.999, 1.0)
+    elif low >= 0.95:
+        ticks = (0.95, 0.96, 0.97, 0.98, 0.99, 1.0)
+    else:
+        ticks = (0.75, 0.8, 0.85, 0.9, 0.95, 1.0) if low >= 0.75 else (0.0, 0.25, 0.5, 0.75, 1.0)
+    return Scale(ticks[0], 1.0, ticks, tuple(f"{100 * tick:.4g} %" for tick in ticks))

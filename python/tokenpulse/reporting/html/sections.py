@@ -1,0 +1,290 @@
+"""The page's tables: latencies, goodput and what was missed, where time went, what could not be used, definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tokenpulse.model import METRICS
+from tokenpulse.reporting import reasons
+from tokenpulse.reporting.html import words
+from tokenpulse.reporting.html.markup import Child, Column, Markup, join, table, tag
+from tokenpulse.reporting.layout import ENOUGH, HEADS, MARK, MAX_ROWS
+from tokenpulse.reporting.report import Report
+from tokenpulse.reporting.table import limits
+from tokenpulse.reporting.text import count, ms, number, percent, several
+
+MOST_FIGURES = 60
+"""Figures shown at most of what a tool reported itself."""
+
+
+def latencies(report: Report) -> Iterator[Markup]:
+    """Every metric's count, mean, percentiles and largest value."""
+    columns = [Column("", words=True), Column("values"), Column("mean"), *map(Column, HEADS.values()), Column("max")]
+    rows: list[list[Child]] = []
+    marked, empty = False, []
+    for metric in METRICS:
+        figures = report.latency[metric]
+        if figures is None:
+            empty.append(words.SHORT[metric])
+            continue
+        row: list[Child] = [words.heading(metric), count(figures["count"]), ms(figures["mean"])]
+        for name in HEADS:
+            few = figures["count"] < ENOUGH[name]
+            marked = marked or few
+            row.append(ms(figures[name]) + MARK * few)
+        rows.append([*row, ms(figures["max"])])
+    if rows:
+        yield table(columns, rows, "Latency of the whole run, ms")
+    told = [f"{MARK} too few values for this percentile: it is near the maximum."] if marked else []
+    if empty:
+        told.append(f"No values: {', '.join(empty)}.")
+    if told:
+        yield tag("p", " ".join(told), class_="note")
+    slowest: list[list[Child]] = [
+        [
+            words.SHORT[metric],
+            words.listed([f"{one['id']}: {ms(one['value'])}" for one in report.slowest[metric]]),
+        ]
+        for metric in ("ttft", "tpot", "e2e", "itl")
+        if report.slowest[metric]
+    ]
+    if slowest:
+        yield table([Column("", words=True), Column("request: ms", words=True)], slowest, "Slowest requests")
+
+
+def goodput(report: Report) -> Iterator[Markup]:
+    """What each SLO set judged, what it found good, what was missed, and how smooth the tokens came."""
+    columns = [Column("SLO set", words=True), Column("limits", words=True)]
+    columns += [Column(head) for head in ("good", "judged", "attained", "objective", "good req/s", "good tok/s")]
+    rows: list[list[Child]] = [
+        [
+            one["name"],
+            limits(one["slo"]),
+            count(one["good"]),
+            count(one["judged"]),
+            percent(one["attainment"]),
+            f"{100 * one['slo']['objective']:.9g} %",
+            number(one["requests_per_second"]),
+            number(one["tokens_per_second"]),
+        ]
+        for one in report.goodput[:MAX_ROWS]
+    ]
+    yield table(columns, rows, "Goodput")
+    missed: list[list[Child]] = [
+        [one["name"], _missed(reason), count(times), percent(times / one["judged"])]
+        for one in report.goodput[:MAX_ROWS]
+        for reason, times in one["missed"].items()
+    ]
+    if missed:
+        columns = [Column("SLO set", words=True), Column("missed", words=True), Column("requests"), Column("of judged")]
+        yield table(columns, missed, "What was missed")
+    else:
+        yield tag("p", "No request that was judged missed a limit.", class_="note")
+    columns = [Column("SLO set", words=True), *(Column(h) for h in ("requests", "pooled", "mean", "min", "P1", "P50"))]
+    rows = [
+        [
+            name,
+            count(one["count"]),
+            *("-" if one[key] is None else f"{one[key]:.4f}" for key in ("index", "mean", "min", "p1", "p50")),
+        ]
+        for name, one in list(report.fluidity.items())[:MAX_ROWS]
+    ]
+    yield table(columns, rows, "Fluidity: the share of tokens that came by their deadline, per request")
+    if len(report.goodput) > MAX_ROWS:
+        yield tag("p", f"... and {several(len(report.goodput) - MAX_ROWS, 'more SLO set')}.", class_="note")
+
+
+def _missed(reason: str) -> str:
+    return {"no_tokens": "no token"}.get(reason, reason.replace("+", " + "))
+
+
+def where_time_went(flow: Mapping[str, Any] | None) -> Iterator[Markup]:
+    """What arrivals and ends say about the run, and about whoever sent the requests."""
+    if flow is None:
+        return
+    rows: list[list[Child]] = []
+    if flow["concurrency"]:
+        peak = flow["concurrency"]["peak"]
+        exact = peak["at_least"] == peak["at_most"]
+        told = count(round(peak["at_most"])) if exact else f"{peak['at_least']:,g} to {peak['at_most']:,g}"
+        rows.append(["Requests in the system", f"mean {number(flow['concurrency']['mean'])}, at most {told}"])
+    if flow["utilisation"] is not None:
+        told = f"{number(flow['arrival_rate'])} arrived and {number(flow['service_rate'])} ended per second"
+        rows.append(["Arrival rate / service rate", f"{number(flow['utilisation'])}: {told}"])
+    if flow["steady"]:
+        one = flow["steady"]
+        told = (
+            f"from {number(one['from_seconds'])} s to {number(one['to_seconds'])} s, {percent(one['share'])} of the run"
+        )
+        rows.append(["Steady part", told])
+    if flow["first_wave"] and flow["first_wave"]["ttft_mean"] is not None:
+        rows.append(["First wave", _first_wave(flow["first_wave"])])
+    if flow["littles_law"] and flow["littles_law"]["relative_difference"] is not None:
+        rows.append(["Little's law", _littles_law(flow["littles_law"])])
+    if flow["coalesced"]["share"] is not None:
+        one = flow["coalesced"]
+        told = f"{percent(one['share'])} of {several(one['emissions'], 'emission')} had several tokens"
+        if one["zero_gap_share"]:
+            told += f"; {percent(one['zero_gap_share'])} of the gaps are 1 \u00b5s or less"
+        rows.append(["Coalesced tokens", told])
+    if flow["saturation"]:
+        rows.append(["The client", _saturation(flow["saturation"])])
+    if rows:
+        yield table([Column("", words=True), Column("", words=True)], rows, "Checks on the run")
+
+
+def _first_wave(one: Mapping[str, Any]) -> str:
+    told = f"{several(one['requests'], 'request')} arrived before any had ended: mean TTFT {ms(one['ttft_mean'])} ms"
+    if one["others_ttft_mean"] is None:
+        return told
+    return f"{told}, that of the others {ms(one['others_ttft_mean'])} ms"
+
+
+def _littles_law(one: Mapping[str, Any]) -> str:
+    told = (
+        f"{number(one['mean_in_system'])} in the system on average; throughput times mean time gives"
+        f" {number(one['throughput_times_mean_time'])}, a difference of {percent(one['relative_difference'])}"
+    )
+    if one["warning"]:
+        return f"{told}. Over 5 % in a steady part: the input contradicts itself"
+    return told if one["warning"] is False else f"{told}; not judged, which needs {one['needs']}"
+
+
+def _saturation(one: Mapping[str, Any]) -> str:
+    told = str(one["verdict"])
+    if one["needs"]:
+        told += f"; needs {words.listed([str(need) for need in one['needs']])}"
+    return told
+
+
+def unusable(report: Report) -> Iterator[Markup]:
+    """What was not counted, and why."""
+    skipped: dict[str, int] = {}
+    for one in report.inputs:
+        for reason, times in one["skipped"].items():
+            skipped[reason] = skipped.get(reason, 0) + times
+    rows: list[list[Child]] = [
+        [f"line skipped: {reason}", count(times), reasons.SKIPPED.get(reason, "")]
+        for reason, times in sorted(skipped.items())
+    ]
+    rows += [
+        [f"event refused: {reason}", count(times), reasons.REJECTED.get(reason, "")]
+        for reason, times in report.rejected.items()
+    ]
+    if report.clamped:
+        rows.append(["end clamped", count(report.clamped), reasons.CLAMPED])
+    rows += [
+        [f"not measured: {words.SHORT.get(metric, metric)}", count(times), reasons.MISSING.get(metric, "")]
+        for metric, times in report.missing.items()
+    ]
+    if rows:
+        columns = [Column("reason", words=True), Column("count"), Column("what it means", words=True)]
+        yield table(columns, rows, "Not counted")
+    elif report.requests["attempted"]:
+        yield tag("p", "Every line and every event was used, and every metric of every request was measured.")
+    if report.notices:
+        yield _notices(report)
+    if report.absent:
+        yield table(
+            [Column("figure", words=True), Column("why", words=True)],
+            [[name, why] for name, why in report.absent.items()],
+            "What these inputs cannot tell",
+        )
+
+
+def _notices(report: Report) -> Markup:
+    rows: list[list[Child]] = [
+        [str(one.get("path", "")), str(one.get("line", "-")), str(one.get("reason", "")), str(one.get("id") or "")]
+        for one in report.notices[:MAX_ROWS]
+    ]
+    columns = [Column("input", words=True), Column("line"), Column("reason", words=True), Column("request", words=True)]
+    return table(columns, rows, "The first of them")
+
+
+def workload(found: Mapping[str, Any]) -> Iterator[Markup]:
+    """A trace's arrivals, lengths and reuse."""
+    arrivals = found["arrivals"]
+    rows: list[list[Child]] = [["Requests", count(found["requests"])]]
+    if arrivals and arrivals["rate"] is not None:
+        rows.append(["Arrivals per second", number(arrivals["rate"])])
+    between = arrivals["interarrival"] if arrivals else None
+    if between:
+        told = f"mean {ms(between['mean'])} ms, P50 {ms(between['p50'])} ms, P99 {ms(between['p99'])} ms"
+        rows.append(["Time between arrivals", told])
+        rows.append(["Its coefficient of variation", join(number(between["cv"]), " (1: a Poisson process)")])
+    if found["reuse"]:
+        reuse = found["reuse"]
+        told = f"{percent(reuse['reused_share'])} of {several(reuse['block_references'], 'block reference')}"
+        rows.append(["Prefix blocks seen before", f"{told}, to {several(reuse['distinct_blocks'], 'distinct block')}"])
+    yield table([Column("", words=True), Column("")], rows, "Arrivals")
+    keys = ("count", "mean", "p50", "p90", "p99", "max", "sum")
+    lengths: list[list[Child]] = [
+        [name.replace("_", " "), *("-" if found[name][key] is None else number(found[name][key]) for key in keys)]
+        for name in ("prompt_tokens", "output_tokens")
+        if found[name]
+    ]
+    if lengths:
+        heads = ("requests", "mean", "P50", "P90", "P99", "max", "sum")
+        yield table([Column("", words=True), *map(Column, heads)], lengths, "Lengths in tokens")
+
+
+def reported(report: Report) -> Iterator[Markup]:
+    """What the tools that wrote the inputs say themselves, in their own names and units."""
+    for one in report.reported[:MAX_ROWS]:
+        figures = list(_flat(one["figures"]))
+        rows: list[list[Child]] = [[name, value] for name, value in figures[:MOST_FIGURES]]
+        if rows:
+            yield table(
+                [Column("figure", words=True), Column("value")],
+                rows,
+                f"{one['tool']}, in its own words: {one['path']}",
+                stacked=False,
+            )
+        if len(figures) > MOST_FIGURES:
+            yield tag("p", f"... and {several(len(figures) - MOST_FIGURES, 'more figure')}.", class_="note")
+
+
+def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, (int, float, str)):
+            yield f"{before}{name}", f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def definitions(report: Report) -> Iterator[Markup]:
+    """What the figures mean, and by which rules they were formed."""
+    rows: list[list[Child]] = [[words.heading(metric), words.MEANING[metric]] for metric in METRICS]
+    columns = [Column("", words=True), Column("", words=True)]
+    yield table(columns, rows, "Metrics")
+    rule = report.rules["itl"]
+    error = math.ceil(1e4 * report.rules["relative_error"]) / 100
+    rows = [
+        [
+            "Percentiles",
+            f"By nearest rank, within {error} % of the exact value above 1 \u00b5s. Counts and sums are exact.",
+        ],
+        ["ITL rule", f"{rule}: {words.ITL_RULE[rule]}"],
+        ["Rates", "Divided by the time from the first arrival to the last token; those of a bin by its width."],
+        [
+            "Good",
+            "Ended successfully with at least one token and under every limit of the SLO set (less than, not equal).",
+        ],
+        ["Judged", "Ended, save what the client aborted. Attainment is good / judged."],
+        ["Availability", "1 - (errors, timeouts, out of memory, rejected and lost) / judged."],
+        [
+            "Fluidity",
+            "Tokens that came by their deadline / all deadlines; time won by an early token may be used later.",
+        ],
+    ]
+    yield table(columns, rows, "Rules")
+    if report.definitions:
+        differ: list[list[Child]] = [
+            [words.SHORT.get(metric, metric), tool, text]
+            for metric, texts in report.definitions.items()
+            for tool, text in texts.items()
+        ]
+        columns = [Column("metric", words=True), Column("tool", words=True), Column("definition", words=True)]
+        yield table(columns, differ, "Where the tool that wrote an input defines a metric otherwise")
