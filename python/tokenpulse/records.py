@@ -114,12 +114,17 @@ class Ragged:
         """Of each value the number of its row."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
 
+    def take(self, rows: Ints) -> Ragged:
+        """The rows with these numbers, in that order."""
+        lengths = self.lengths[rows]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Ragged(values=self.values[places], offsets=offsets)
+
     def select(self, keep: Bools) -> Ragged:
         """The rows where `keep` is true."""
-        lengths = self.lengths
-        offsets = np.zeros(int(keep.sum()) + 1, np.int64)
-        np.cumsum(lengths[keep], out=offsets[1:])
-        return Ragged(values=self.values[np.repeat(keep, lengths)], offsets=offsets)
+        return self.take(np.flatnonzero(keep))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,19 +253,22 @@ class Records:
 
     def select(self, keep: Bools) -> Records:
         """The same run with the rows where `keep` is true; what belongs to no row stays."""
-        keep = np.asarray(keep, np.bool_)
+        return self.take(np.flatnonzero(keep))
+
+    def take(self, rows: Ints) -> Records:
+        """The same run with the rows with these numbers, in that order; what belongs to no row stays."""
         changed: dict[str, Any] = {}
         for part in fields(self):
             value = getattr(self, part.name)
             if isinstance(value, Ragged):
-                changed[part.name] = value.select(keep)
+                changed[part.name] = value.take(rows)
             elif isinstance(value, np.ndarray):
-                changed[part.name] = value[keep]
+                changed[part.name] = value[rows]
             elif part.name in ("ids", "errors") and value is not None:
-                changed[part.name] = [item for item, kept in zip(value, keep, strict=True) if kept]
-        changed["own"] = {name: column[keep] for name, column in self.own.items()}
-        changed["own_ragged"] = {name: rows.select(keep) for name, rows in self.own_ragged.items()}
-        changed["labels"] = {name: (codes[keep], values) for name, (codes, values) in self.labels.items()}
+                changed[part.name] = [value[row] for row in rows]
+        changed["own"] = {name: column[rows] for name, column in self.own.items()}
+        changed["own_ragged"] = {name: column.take(rows) for name, column in self.own_ragged.items()}
+        changed["labels"] = {name: (codes[rows], values) for name, (codes, values) in self.labels.items()}
         return replace(self, **changed)
 
     def columns(self) -> dict[str, Any]:

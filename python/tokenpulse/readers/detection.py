@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import zlib
+import csv
 from collections.abc import Callable, Iterable, Set
 
+from tokenpulse.engine import DecodeError, PlainBytes
 from tokenpulse.readers import (
     aiperf,
+    genai_bench,
+    genai_perf,
     guidellm,
     inference_perf,
+    inferencex,
+    llmperf,
     own,
+    sglang,
+    stat_logger,
+    traces,
     vllm,
 )
 from tokenpulse.readers.keys import keys_of
@@ -18,15 +26,25 @@ HEAD = 65_536
 """How many decompressed bytes a format is told by."""
 OWN = own.FORMAT
 """Our own lines, which `engine.reduce_paths` reads."""
+PARQUET, ARROW, CSV = "parquet", "arrow", "csv"
+"""Tables of our own columns, which `readers.table` reads."""
 
 # The first that recognises the keys has the file: those whose keys are the most particular come first.
 _JSON: tuple[Callable[[Set[str]], str | None], ...] = (
+    own.recognises,
     aiperf.recognises,
+    genai_perf.recognises,
+    genai_bench.recognises,
     guidellm.recognises,
     inference_perf.recognises,
+    llmperf.recognises,
+    stat_logger.recognises,
+    sglang.recognises,
+    inferencex.recognises,
     vllm.recognises,
-    own.recognises,
+    traces.recognises,
 )
+_MAGIC = {b"PAR1": PARQUET, b"ARROW1": ARROW, b"\xff\xff\xff\xff": ARROW}
 
 
 def detect(text: bytes) -> str | None:
@@ -34,13 +52,22 @@ def detect(text: bytes) -> str | None:
 
     >>> detect(b'{"t_ns":1,"id":"a","ev":"arrive"}')
     'tokenpulse'
+    >>> detect(b"TIMESTAMP,ContextTokens,GeneratedTokens\\r\\n")
+    'azure-trace'
     >>> detect(b"hello") is None
     True
     """
+    for magic, name in _MAGIC.items():
+        if text.startswith(magic):
+            return name
     decoded = text.decode("utf-8-sig", errors="replace").lstrip()
-    if not decoded.startswith(("{", "[")):
-        return None
-    return first_recognised(keys_of(decoded), _JSON)
+    if decoded.startswith(("{", "[")):
+        return first_recognised(keys_of(decoded), _JSON)
+    columns = next(csv.reader([decoded.partition("\n")[0].strip()]), [])
+    names = {name.strip() for name in columns}
+    if "arrive_ns" in names or {"t_ns", "ev"} <= names:
+        return CSV
+    return traces.recognises_header(columns)
 
 
 def first_recognised(
@@ -60,14 +87,12 @@ def head(source: str | bytes) -> bytes:
     >>> head(b"plain")
     b'plain'
     """
-    if isinstance(source, bytes):
-        raw = source
-    else:
-        with open(source, "rb") as file:
-            raw = file.read(HEAD)
-    if raw[:2] == b"\x1f\x8b":
-        try:
-            return zlib.decompressobj(wbits=31).decompress(raw, HEAD)
-        except zlib.error:
-            return b""
-    return raw[:HEAD]
+    blocks = b""
+    try:
+        for block in PlainBytes(source):
+            blocks += block
+            if len(blocks) >= HEAD:
+                break
+    except DecodeError:
+        pass  # what came before is enough, or there is nothing to be told
+    return blocks[:HEAD]

@@ -1,4 +1,7 @@
-"""How readers get at JSON: line by line, element by element, or as a whole where a document is small."""
+"""How readers get at a file: JSON by line, by element or whole where it is small, and text by line.
+
+A fault of the text ends the reading of a document, or of a line; it is counted, and what came before is kept.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenpulse.engine import FormatError, Progress
-from tokenpulse.readers._interim import JsonDocument
+from tokenpulse.engine import DecodeError, FormatError, JsonDocument, PlainBytes, Progress
 from tokenpulse.readers.rows import Faults, UnreadableError, obj, parse
+
+FAULTS = (FormatError, DecodeError)
+"""What the core raises for a text that is no JSON, or a compressed one that is damaged."""
 
 _BETWEEN_PROGRESS = 256
 """Parts of a document between two calls of a source's `progress`."""
+_LONGEST_LINE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -39,29 +45,86 @@ class Source:
     def parts(self, document: JsonDocument) -> Iterator[tuple[str, tuple[int, ...], Any]]:
         """The document's parts, telling how far it is."""
         for place, part in enumerate(document):
-            if self.progress is not None and place % _BETWEEN_PROGRESS == 0:
-                self.progress(document.bytes_read, document.size or 0)
+            if place % _BETWEEN_PROGRESS == 0:
+                self.tell(document)
             yield part
+
+    def tell(self, reading: JsonDocument | PlainBytes) -> None:
+        """Calls `progress`, if there is one."""
+        if self.progress is not None:
+            self.progress(reading.bytes_read, reading.size or 0)
+
+    def text_lines(self, faults: Faults) -> Iterator[str]:
+        """The source's lines as text, each with its newline; what is not UTF-8 stands as replacement characters."""
+        reading, rest = PlainBytes(self.where, name=self.name), b""
+        try:
+            for block in reading:
+                self.tell(reading)
+                *lines, rest = (rest + block).split(b"\n")
+                if len(rest) > _LONGEST_LINE:
+                    raise UnreadableError("too_long", f"expected lines of at most {_LONGEST_LINE} bytes")
+                for line in lines:
+                    yield line.decode("utf-8-sig", errors="replace") + "\n"
+        except FAULTS as error:
+            faults.skip(None, reason_of(error), str(error))
+            return
+        if rest:
+            yield rest.decode("utf-8-sig", errors="replace")
+
+
+def reason_of(error: Exception) -> str:
+    """The reason a fault of the text is counted under."""
+    return str(getattr(error, "reason", "not_json"))
+
+
+def _lines(source: Source, faults: Faults, document: JsonDocument) -> Iterator[tuple[str, Any]]:
+    """The parts of a document of lines; a line that is no JSON is skipped, and ends with an item of no path."""
+    while True:
+        try:
+            for path, _, value in source.parts(document):
+                yield path, value
+            return
+        except FormatError as error:
+            faults.skip(getattr(error, "line", None), reason_of(error), str(error))
+            document.skip_line()
+            yield "", None
+        except DecodeError as error:
+            faults.skip(getattr(error, "line", None), reason_of(error), str(error))
+            return
 
 
 def json_lines(source: Source, faults: Faults) -> Iterator[tuple[int, Any]]:
     """Each line's value with the line's number; a line that is no JSON is skipped and counted."""
     document = source.document(select=["$"], lines=True)
-    while True:
+    for path, text in _lines(source, faults, document):
+        if not path:
+            continue
         try:
-            for _, _, text in source.parts(document):
-                try:
-                    value = parse(text)
-                except UnreadableError as error:
-                    faults.skip(document.line, error.reason, str(error))
-                    continue
-                yield document.line, value
-            return
-        except FormatError as error:
-            reason = str(getattr(error, "reason", "not_json"))
-            faults.skip(getattr(error, "line", None), reason, str(error))
-            if reason == "truncated" or not document.skip_line():
-                return
+            value = parse(text)
+        except UnreadableError as error:
+            faults.skip(document.line, error.reason, str(error))
+            continue
+        yield document.line, value
+
+
+def lines_in_parts(
+    source: Source,
+    faults: Faults,
+    *,
+    select: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    integers: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> Iterator[dict[str, Any]]:
+    """Each line's parts by path, `$` what is left of it; a line that is no JSON is skipped and counted."""
+    document = source.document(select=["$", *select], columns=columns, integers=integers, skip=skip, lines=True)
+    parts: dict[str, Any] = {}
+    for path, value in _lines(source, faults, document):
+        parts[path] = value
+        if path in ("$", ""):
+            if path:
+                yield parts
+            parts = {}
 
 
 def elements(
@@ -69,21 +132,38 @@ def elements(
     faults: Faults,
     select: Sequence[str],
     *,
-    columns: Sequence[str] = (),
-    integers: Sequence[str] = (),
     skip: Sequence[str] = (),
 ) -> Iterator[tuple[str, tuple[int, ...], Any]]:
-    """What is selected, parsed; a fault of the document ends it, is counted, and what came before is kept."""
-    document = source.document(select=select, columns=columns, integers=integers, skip=skip)
+    """What is selected, parsed; a fault of the document ends it, is counted, and what came before is kept.
+
+    Of a key given twice the last counts: what came under the first is followed by an item whose value is
+    `FORGET`.
+    """
+    document = source.document(select=select, skip=skip)
     given = False
     try:
         for path, at, value in source.parts(document):
             given = True
-            yield path, at, parse(value) if isinstance(value, bytes) else value
-    except FormatError as error:
+            if value is None:
+                yield path, at, FORGET
+                continue
+            try:
+                known = parse(value) if isinstance(value, bytes) else value
+            except UnreadableError as error:
+                faults.skip(document.line, error.reason, str(error))
+                continue
+            yield path, at, known
+    except FAULTS as error:
         if not given:
             raise
-        faults.skip(getattr(error, "line", None), str(getattr(error, "reason", "not_json")), str(error))
+        faults.skip(getattr(error, "line", None), reason_of(error), str(error))
+
+
+class Forget:
+    """The value of an item that takes back what came before under its path."""
+
+
+FORGET = Forget()
 
 
 def one_document(source: Source) -> dict[str, Any]:

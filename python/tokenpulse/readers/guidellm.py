@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenpulse.readers.documents import Source, elements
+from tokenpulse.readers.documents import FORGET, Forget, Source, elements
 from tokenpulse.readers.rows import (
     NAN,
     SERVER_SIDE,
@@ -37,6 +37,7 @@ FORMAT = "guidellm-benchmarks"
 SUMMARY = "guidellm-summary"
 
 _ENDINGS = {"successful": "stop", "completed": "stop", "errored": "error", "incomplete": "abort"}
+_ORDER = {STATUS["stop"]: 0, STATUS["error"]: 1, STATUS["abort"]: 2}
 _REQUESTS = {f"benchmarks[*].requests.{ending}[*]": status for ending, status in _ENDINGS.items()}
 _TEXTS = ("output", "prompt", "request_args", "reasoning_output", "tool_calls")
 
@@ -70,14 +71,18 @@ def recognises(keys: Set[str]) -> str | None:
     return FORMAT if "benchmarks[]" in keys and keys & {"args", "benchmarks[].run_id", "benchmarks[].config"} else None
 
 
-def read(source: Source) -> Iterator[Records | Summary]:
+def read(source: Source) -> Iterator[Records | Summary | Forget]:
     """One run for each benchmark."""
     faults = Faults(source.name)
     rows = _Rows(faults)
     skip = [f"{path}.{text}" for path in _REQUESTS for text in _TEXTS] + ["benchmarks[*].requests.total"]
     place = 0
     for path, _, value in elements(source, faults, ["benchmarks[*]", *_REQUESTS], skip=skip):
-        if path in _REQUESTS:
+        if value is FORGET:
+            rows.forget(_REQUESTS.get(f"{path}[*]"))
+            if path == "benchmarks":
+                yield FORGET
+        elif path in _REQUESTS:
             place += 1
             try:
                 rows.add(obj(value, "a request"), _REQUESTS[path])
@@ -99,6 +104,7 @@ class _Rows:
         self.times = {name: array("d") for name in _MILESTONES}
         self.prompt, self.output, self.reasoning, self.cached = array("q"), array("q"), array("q"), array("q")
         self.status = bytearray()
+        self.taken_back = bytearray()
         self.own = OwnColumns()
 
     def add(self, row: dict[str, Any], status: str) -> None:
@@ -122,6 +128,7 @@ class _Rows:
         self.reasoning.append(reasoning)
         self.cached.append(cached)
         self.status.append(STATUS[status])
+        self.taken_back.append(False)
         self.errors.append(None if status == "stop" or not error else str(error))
         self.ids.append(row.get("request_id") if isinstance(row.get("request_id"), str) else None)
         self.own.append(
@@ -131,6 +138,11 @@ class _Rows:
             | scalars(got, "output_metrics.")
             | scalars(about)
         )
+
+    def forget(self, status: str | None) -> None:
+        """What came of one ending, or of all, does not count: its key comes again."""
+        for row, known in enumerate(self.status):
+            self.taken_back[row] |= status is None or known == STATUS[status]
 
     def run(self, benchmark: dict[str, Any]) -> Records | Summary:
         """The benchmark with the requests that were read of it."""
@@ -158,6 +170,9 @@ class _Rows:
         start, first, last, end = (times[name] for name in ("start", "first", "last", "end"))
         ok = np.frombuffer(bytes(self.status), np.uint8) == STATUS["stop"]
         reasoning, cached = ints(self.reasoning), ints(self.cached)
+        # In the order in which the tool itself goes through them, whatever the order of the document.
+        order = np.lexsort([[_ORDER[status] for status in self.status]])
+        rows = order[~np.array(self.taken_back, np.bool_)[order]]
         return Records(
             tool="guidellm",
             format=FORMAT,
@@ -187,7 +202,7 @@ class _Rows:
             definitions=dict(DEFINITIONS),
             skipped=self.faults.skipped,
             notices=self.faults.notices,
-        )
+        ).take(rows)
 
 
 def _timings(row: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,18 +8,25 @@ from typing import TypeAlias
 from tokenpulse.engine import FormatError, Progress
 from tokenpulse.readers import (
     aiperf,
+    genai_bench,
+    genai_perf,
     guidellm,
     inference_perf,
+    inferencex,
+    llmperf,
     own,
+    sglang,
+    stat_logger,
+    traces,
     vllm,
 )
 from tokenpulse.readers.detection import detect, head
-from tokenpulse.readers.documents import Source
+from tokenpulse.readers.documents import FAULTS, Forget, Source, reason_of
 from tokenpulse.readers.rows import UnreadableError
 from tokenpulse.records import Records, Summary, Workload
 
 Run: TypeAlias = Records | Summary | Workload
-_Reader: TypeAlias = Callable[[Source], Iterator[Run]]
+_Reader: TypeAlias = Callable[[Source], Iterator[Run | Forget]]
 
 _READERS: dict[str, _Reader] = {
     vllm.DETAILED: vllm.read,
@@ -30,6 +37,16 @@ _READERS: dict[str, _Reader] = {
     inference_perf.REQUESTS: inference_perf.read,
     inference_perf.SUMMARY: inference_perf.read_summary,
     inference_perf.STAGE: inference_perf.read_summary,
+    sglang.FORMAT: sglang.read,
+    genai_bench.FORMAT: genai_bench.read,
+    genai_perf.FORMAT: genai_perf.read,
+    llmperf.REQUESTS: llmperf.read,
+    llmperf.SUMMARY: llmperf.read_summary,
+    inferencex.FORMAT: inferencex.read,
+    stat_logger.FORMAT: stat_logger.read,
+    traces.AZURE: traces.read_azure,
+    traces.BURSTGPT: traces.read_burstgpt,
+    traces.MOONCAKE: traces.read_mooncake,
     own.FORMAT: own.read,
 }
 
@@ -56,11 +73,14 @@ def read(
     runs: list[Run] = []
     try:
         for run in _READERS[known](Source(source, name, progress)):
-            runs.append(run)  # noqa: PERF402 (those before a fault are kept)
+            if isinstance(run, Forget):
+                runs.clear()
+            else:
+                runs.append(run)
     except UnreadableError as error:
         _keep(runs, name, None, error.reason, str(error), error)
-    except FormatError as error:
-        _keep(runs, name, getattr(error, "line", None), getattr(error, "reason", "not_json"), str(error), error)
+    except FAULTS as error:
+        _keep(runs, name, getattr(error, "line", None), reason_of(error), str(error), error)
     if not runs:
         raise FormatError(f"{name}: {known}: no run in it")
     return runs

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Set
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tokenpulse.engine import FormatError
-from tokenpulse.readers.documents import Source
+from tokenpulse.readers.documents import FAULTS, Source, reason_of
 from tokenpulse.readers.rows import SERVER_SIDE, STATUS, Faults, UnreadableError, optional, parse
 from tokenpulse.readers.summaries import figure, normalised, rate
 from tokenpulse.records import ABSENT, Floats, Ints, Ragged, Records, Summary, duration_ns, time_ns
@@ -56,17 +56,17 @@ def read(source: Source) -> Iterator[Records | Summary]:
     parts: dict[str, Any] = {}
     runs = 0
     try:
-        for where, _, value in document:
+        for where, _, value in source.parts(document):
             if where != "$":
                 parts[where] = value
                 continue
             runs += 1
             yield run(parts, optional(parse(value), "a run"), source.name, runs)
             parts = {}
-    except FormatError as error:
+    except FAULTS as error:
         if not all(part in parts for part in _NEEDED):
             raise
-        reason = str(getattr(error, "reason", "not_json"))
+        reason = reason_of(error)
         last = run(parts, {}, source.name, runs + 1)
         last.notices.append(
             {"path": source.name, "line": getattr(error, "line", None), "reason": reason, "message": str(error)}
@@ -93,12 +93,28 @@ def run(parts: dict[str, Any], rest: dict[str, Any], path: str, place: int) -> R
             definitions=dict(DEFINITIONS),
         )
     faults = Faults(path)
-    errors = _errors(parts.get("errors"))
-    return records(columns, errors, faults, tool="vllm", format=DETAILED, name=label, run=about, summary=rest)
+    errors = errors_of(parts.get("errors"))
+    return records(
+        columns,
+        errors,
+        faults,
+        tool="vllm",
+        format=DETAILED,
+        name=label,
+        run=about,
+        summary=rest,
+        definitions=DEFINITIONS,
+    )
 
 
 def records(
-    columns: dict[str, Any], errors: list[str | None] | None, faults: Faults, *, summary: dict[str, Any], **about: Any
+    columns: dict[str, Any],
+    errors: list[str | None] | None,
+    faults: Faults,
+    *,
+    summary: dict[str, Any],
+    definitions: dict[str, str],
+    **about: Any,
 ) -> Records:
     """Parallel arrays as requests; vLLM and SGLang write the same ones."""
     n = _common_length(columns, errors, faults)
@@ -106,16 +122,10 @@ def records(
     gaps = columns.get("itls[*]")
     itls = None if gaps is None else Ragged(values=gaps[0][: gaps[1][n]], offsets=gaps[1][: n + 1])
     own: dict[str, Floats] = {"ttfts": ttft}
-    if errors is None:
-        # Without the errors a row of nothing can only be one that failed, unless a request may yield no token.
-        failed = (ttft == 0) & (output == 0)
-        if failed.any():
-            faults.note(None, "missing_field", f"errors: absent; {int(failed.sum())} rows of zeros are taken as failed")
-    else:
-        errors = errors[:n]
-        failed = np.array([error is not None for error in errors], np.bool_)
+    failed = _failed(ttft, output, None if errors is None else errors[:n], figure(summary.get("completed")), faults)
+    errors = None if errors is None else errors[:n]
     absent = dict(SERVER_SIDE)
-    definitions = dict(DEFINITIONS)
+    definitions = dict(definitions)
     first = np.where(ttft == 0, np.nan, ttft)
     latency = columns.get("latencies")
     if latency is not None:
@@ -143,7 +153,7 @@ def records(
             known = (arrive != ABSENT) & (waited != ABSENT)
             intended = np.where(known, arrive - np.where(known, waited, 0), ABSENT)
     else:
-        absent["saturation.schedule_delay"] = "this version does not save how long the client held requests back"
+        absent["flow.saturation.schedule_delay"] = "this version does not save how long the client held requests back"
     if itls is None:
         absent["latency.itl"] = "the file has no gaps"
     return Records(
@@ -171,6 +181,28 @@ def records(
     )
 
 
+def _failed(
+    ttft: Floats, output: Ints, errors: list[str | None] | None, completed: float | None, faults: Faults
+) -> NDArray[np.bool_]:
+    """Which requests failed: those with an error, and, where the tool counted fewer successes, rows of zeros.
+
+    A server that gives no reason leaves an empty error; a request may also end well without any token.
+    """
+    named = np.array([error is not None for error in errors or [None] * len(ttft)], np.bool_)
+    nothing: NDArray[np.bool_] = ~named & (ttft == 0) & (output == 0)
+    if not nothing.any():
+        return named
+    if errors is not None and (completed is None or len(ttft) - named.sum() - nothing.sum() != completed):
+        return named
+    faults.note(
+        int(np.argmax(nothing)) + 1,
+        "missing_field",
+        f"errors: {int(nothing.sum())} rows of zeros without an error are taken as failed",
+    )
+    named |= nothing
+    return named
+
+
 def _common_length(columns: dict[str, Any], errors: list[str | None] | None, faults: Faults) -> int:
     """How many rows all arrays have; those that some lack are skipped."""
     lengths = {key: len(value[1]) - 1 if isinstance(value, tuple) else len(value) for key, value in columns.items()}
@@ -190,8 +222,8 @@ def _row_sums(rows: Ragged) -> Floats:
     return sums
 
 
-def _errors(text: bytes | None) -> list[str | None] | None:
-    """Each request's error, None where it had none; None if the file does not say."""
+def errors_of(text: bytes | None) -> list[str | None] | None:
+    """Each request's error, None for one that had none; None if the file does not say."""
     if text is None:
         return None
     errors = parse(text)
