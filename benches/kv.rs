@@ -442,7 +442,7 @@ fn report(log: &str) -> u64 {
         ..tokenpulse_core::tally::Settings::default()
     };
     let sources = vec![Source::Bytes("log".to_owned(), log.as_bytes().to_vec())];
-    reduce(sources, &settings, Reading { threads: 1, plain: false }, |_, _| true).unwrap().inputs[0].lines
+    reduce(sources, &settings, Reading { threads: 1, ..Reading::default() }, |_, _| true).unwrap().inputs[0].lines
 }
 
 fn reader(criterion: &mut Criterion) {

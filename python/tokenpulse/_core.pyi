@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "ColumnReducer",
     "DecodeError",
     "FormatError",
     "IdMap",
+    "JsonDocument",
     "KVTrace",
     "KVTracker",
     "Meter",
     "MeterReader",
+    "PlainBytes",
     "Sketch",
     "SlidingSketch",
     "Snapshot",
@@ -101,6 +104,23 @@ class SlidingSketch:
     def future(self) -> int: ...
     @property
     def total(self) -> Sketch: ...
+
+@final
+class ColumnReducer:
+    def __new__(
+        cls,
+        slos: list[_Limits],
+        itl_rule: str,
+        by: list[str],
+        timeline_ns: int | None,
+        timeline_bins: int,
+        ttl_ns: int,
+        from_ns: int | None,
+        to_ns: int | None,
+    ) -> ColumnReducer: ...
+    def requests(self, name: str, format: str, columns: dict[str, Any]) -> None: ...
+    def events(self, name: str, format: str, columns: dict[str, Any]) -> None: ...
+    def finish(self) -> dict[str, Any]: ...
 
 # One request's number, or a column of them: a list, a tuple, or a 1-D buffer of integers.
 _Whole = Any
@@ -331,6 +351,8 @@ def reduce_paths(
     from_ns: int | None = None,
     to_ns: int | None = None,
     timeline_bins: int = ...,
+    threads: int = 0,
+    heads: dict[str, bytes] | None = None,
 ) -> dict[str, Any]: ...
 def reduce_bytes(
     named: list[tuple[str, bytes]],
@@ -343,4 +365,41 @@ def reduce_bytes(
     from_ns: int | None = None,
     to_ns: int | None = None,
     timeline_bins: int = ...,
+    threads: int = 0,
+    plain: bool = False,
+    chunk: int = 0,
 ) -> dict[str, Any]: ...
+
+@final
+class JsonDocument:
+    def __new__(
+        cls,
+        source: str | PathLike[str] | bytes,
+        *,
+        name: str | None = None,
+        select: Sequence[str] = ...,
+        columns: Sequence[str] = ...,
+        integers: Sequence[str] = ...,
+        skip: Sequence[str] = ...,
+        lines: bool = False,
+        limit: int = ...,
+    ) -> JsonDocument: ...
+    def __iter__(self) -> JsonDocument: ...
+    def __next__(self) -> tuple[str, tuple[int, ...], Any]: ...
+    def skip_line(self) -> None: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def bytes_read(self) -> int: ...
+    @property
+    def size(self) -> int | None: ...
+
+@final
+class PlainBytes:
+    def __new__(cls, source: str | PathLike[str] | bytes, *, name: str | None = None) -> PlainBytes: ...
+    def __iter__(self) -> PlainBytes: ...
+    def __next__(self) -> bytes: ...
+    @property
+    def bytes_read(self) -> int: ...
+    @property
+    def size(self) -> int | None: ...

@@ -5,11 +5,21 @@ Settings arrive as the model's types and leave as the plain tuples that the core
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tokenpulse import _core
-from tokenpulse._core import DecodeError, FormatError, IdMap, Sketch, SlidingSketch, __version__, read_blocks
+from tokenpulse._core import (
+    DecodeError,
+    FormatError,
+    IdMap,
+    JsonDocument,
+    PlainBytes,
+    Sketch,
+    SlidingSketch,
+    __version__,
+    read_blocks,
+)
 from tokenpulse._core import KVTrace as CoreKVTrace
 from tokenpulse._core import KVTracker as CoreKVTracker
 from tokenpulse._core import Meter as CoreMeter
@@ -18,6 +28,7 @@ from tokenpulse._core import Snapshot as RawSnapshot
 from tokenpulse.model import MAX_TIMELINE_BINS, SLO, TTL_NS, Reduction
 
 __all__ = [
+    "ColumnReducer",
     "CoreKVTrace",
     "CoreKVTracker",
     "CoreMeter",
@@ -25,6 +36,8 @@ __all__ = [
     "DecodeError",
     "FormatError",
     "IdMap",
+    "JsonDocument",
+    "PlainBytes",
     "Progress",
     "RawSnapshot",
     "Sketch",
@@ -64,11 +77,16 @@ def reduce_paths(
     from_ns: int | None = None,
     to_ns: int | None = None,
     timeline_bins: int = MAX_TIMELINE_BINS,
+    threads: int = 0,
+    heads: dict[str, bytes] | None = None,
 ) -> Reduction:
     """Read logs in one pass each and return what they come to; `-` is standard input.
 
     Only requests that arrive at `from_ns` or later and before `to_ns` are counted. Past `timeline_bins` bins (2 to
     10,000) the width of the timeline's bins doubles.
+
+    `threads` read each input, 0 for as many as there are cores; the result does not depend on it. `heads` has what was
+    read of a path already and stands before the rest.
 
     Raises OSError for a file that cannot be read and FormatError for one whose format is unknown. An exception
     that `progress` raises ends the reading.
@@ -84,6 +102,8 @@ def reduce_paths(
         from_ns=from_ns,
         to_ns=to_ns,
         timeline_bins=timeline_bins,
+        threads=threads,
+        heads=heads,
     )
 
 
@@ -98,6 +118,7 @@ def reduce_bytes(
     from_ns: int | None = None,
     to_ns: int | None = None,
     timeline_bins: int = MAX_TIMELINE_BINS,
+    threads: int = 0,
 ) -> Reduction:
     """The same for logs already in memory, each with the name it is reported under."""
     return _core.reduce_bytes(
@@ -110,7 +131,73 @@ def reduce_bytes(
         from_ns=from_ns,
         to_ns=to_ns,
         timeline_bins=timeline_bins,
+        threads=threads,
     )
+
+
+class ColumnReducer:
+    """Requests and events in memory, as NumPy columns, to a reduction: read where they are, without a copy.
+
+    A column has a value for each row, of the dtype below, contiguous; -2**63 stands for what is absent. Times and
+    durations are nanoseconds. A column that is left out, or None, is absent in every row.
+    Other columns than these are ignored.
+
+    | of requests | dtype |
+    |---|---|
+    | `arrive_ns` | int64, the one that is needed |
+    | `token_ns`, or `dt_ns` (since the arrival) | int64: the emissions of all rows, one row after the other |
+    | `token_offsets` | int64 or int32, one more than rows: where each row's emissions begin, and the last one's end |
+    | `n` | int64, int32 or uint32: tokens of each emission; without, one each |
+    | `output_tokens`, `first_token_ns`, `last_token_ns` | int64: without emissions, or beside chunks |
+    | `schedule_ns`, `prefill_ns`, `end_ns`, `prompt_tokens` | int64 |
+    | `preempt_ns` and `preempt_offsets`, `resume_ns` and `resume_offsets` | as `token_ns` and `token_offsets` |
+    | `status` | uint8: the place in `model.STATUSES`; 255: in flight. Without, `stop` |
+    | `degraded` | bool |
+    | `ids` | a list of str; or the texts as uint8 and their offsets; without, the row's number in its input, from 0 |
+    | `labels` | a dict of names to codes (int32) and the list of str they stand for; -1: absent |
+
+    Events have `t_ns` (int64), `ev` (uint8: arrive, schedule, prefill, tokens, preempt, resume, end, any other), and
+    `k`, `status`, `degraded`, `prompt_tokens`, `ids`, `labels` as above; a row is read as its kind of line would be.
+
+    Raises TypeError or ValueError, which name the column, for one of another dtype, shape or length. A row with a
+    number out of its range is skipped and counted, with its number, from 1, as the line of its notice.
+
+    >>> import numpy as np
+    >>> reducer = ColumnReducer()
+    >>> tokens = {"token_ns": np.array([70, 80, 95]), "token_offsets": np.array([0, 2, 3])}
+    >>> reducer.requests("run", "arrays", {"arrive_ns": np.array([50, 60]), **tokens})
+    >>> total = reducer.finish()["total"]
+    >>> total["output_tokens"], total["latency"]["ttft"].max_ns
+    (3, 35)
+    """
+
+    def __init__(
+        self,
+        slos: Sequence[SLO] = (),
+        itl_rule: str = "token",
+        by: Sequence[str] = (),
+        timeline_ns: int | None = None,
+        ttl_ns: int = TTL_NS,
+        *,
+        from_ns: int | None = None,
+        to_ns: int | None = None,
+        timeline_bins: int = MAX_TIMELINE_BINS,
+    ) -> None:
+        self._core = _core.ColumnReducer(
+            _limits(slos), itl_rule, list(by), timeline_ns, timeline_bins, ttl_ns, from_ns, to_ns
+        )
+
+    def requests(self, name: str, format: str, columns: Mapping[str, Any]) -> None:  # noqa: A002
+        """A batch of requests of the input `name`. Its rows go on where the input's last batch ended."""
+        self._core.requests(name, format, dict(columns))
+
+    def events(self, name: str, format: str, columns: Mapping[str, Any]) -> None:  # noqa: A002
+        """A batch of events of the input `name`. Its rows go on where the input's last batch ended."""
+        self._core.events(name, format, dict(columns))
+
+    def finish(self) -> Reduction:
+        """What all inputs come to. The reducer takes nothing more."""
+        return self._core.finish()
 
 
 def read_kv(

@@ -56,6 +56,8 @@ pub(crate) enum Chunk {
 /// Splits a reader into chunks.
 pub(crate) struct Chunks<R> {
     reader: R,
+    /// How much is read at once.
+    size: usize,
     /// What was read beyond the last whole line.
     carry: Vec<u8>,
     started: bool,
@@ -66,9 +68,10 @@ pub(crate) struct Chunks<R> {
 }
 
 impl<R: Read> Chunks<R> {
-    /// The chunks of a reader.
-    pub(crate) fn new(reader: R) -> Self {
-        Self { reader, carry: Vec::new(), started: false, finished: false, skipping: false, error: None }
+    /// The chunks of a reader, of about `size` bytes; 0: of the best size.
+    pub(crate) fn new(reader: R, size: usize) -> Self {
+        let size = if size == 0 { CHUNK } else { size };
+        Self { reader, size, carry: Vec::new(), started: false, finished: false, skipping: false, error: None }
     }
 
     /// The next chunk, or none at the end; `text` is a buffer to be used again. A last line without an end is given
@@ -79,10 +82,10 @@ impl<R: Read> Chunks<R> {
     /// What the reader says, after the whole lines before it. A line that is cut off by it is not given. After
     /// [`Interrupted`](io::ErrorKind::Interrupted) one may go on.
     pub(crate) fn next(&mut self, mut text: Text) -> io::Result<Option<Chunk>> {
-        if text.bytes.len() > 4 * CHUNK {
+        if text.bytes.len() > 4 * self.size {
             text = Text::default();
         }
-        text.reserve(CHUNK.max(2 * self.carry.len()));
+        text.reserve(self.size.max(2 * self.carry.len()));
         let mut filled = self.carry.len();
         text.bytes[..filled].copy_from_slice(&self.carry);
         self.carry.clear();
@@ -189,7 +192,7 @@ mod tests {
 
     /// All lines of a stream; a line that is too long is `None`; and whether it ended in an error.
     fn lines(bytes: &[u8], step: usize, damaged: bool) -> (Vec<Option<Vec<u8>>>, bool) {
-        let mut chunks = Chunks::new(Trickle(bytes, step, damaged));
+        let mut chunks = Chunks::new(Trickle(bytes, step, damaged), if step < 100 { 10 } else { 0 });
         let mut found = Vec::new();
         let mut text = Text::default();
         loop {

@@ -13,7 +13,7 @@ type Entry = (u64, u32);
 pub(crate) struct Flights {
     /// Open addressing, one after the other; at most half full.
     table: Vec<Entry>,
-    flights: Vec<Option<Flight>>,
+    slots: Vec<Option<Flight>>,
     free: Vec<u32>,
     hasher: DefaultHashBuilder,
 }
@@ -35,7 +35,7 @@ impl Flights {
     }
 
     fn len(&self) -> usize {
-        self.flights.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     /// The place in the table where an id is, or where it would come.
@@ -54,7 +54,7 @@ impl Flights {
 
     #[inline]
     fn has_id(&self, number: u32, id: &[u8]) -> bool {
-        self.flights[number as usize - 1].as_ref().is_some_and(|flight| is_equal(flight.id().as_bytes(), id))
+        self.slots[number as usize - 1].as_ref().is_some_and(|flight| is_equal(flight.id().as_bytes(), id))
     }
 
     /// The request in flight with an id.
@@ -64,7 +64,7 @@ impl Flights {
             return None;
         }
         let (_, number) = self.table[self.place(hash, id)];
-        self.flights.get_mut((number as usize).wrapping_sub(1))?.as_mut()
+        self.slots.get_mut((number as usize).wrapping_sub(1))?.as_mut()
     }
 
     /// Adds a request, in place of one with its id.
@@ -75,15 +75,15 @@ impl Flights {
         let place = self.place(hash, flight.id().as_bytes());
         let (_, number) = self.table[place];
         if number > 0 {
-            self.flights[number as usize - 1] = Some(flight);
+            self.slots[number as usize - 1] = Some(flight);
             return;
         }
         let number = if let Some(number) = self.free.pop() {
-            self.flights[number as usize - 1] = Some(flight);
+            self.slots[number as usize - 1] = Some(flight);
             number
         } else {
-            self.flights.push(Some(flight));
-            self.flights.len() as u32
+            self.slots.push(Some(flight));
+            self.slots.len() as u32
         };
         self.table[place] = (hash, number);
     }
@@ -127,19 +127,19 @@ impl Flights {
         }
         self.table[hole] = (0, 0);
         self.free.push(number);
-        self.flights[number as usize - 1].take()
+        self.slots[number as usize - 1].take()
     }
 
     /// All of them, in the order of arrival.
     pub(crate) fn sorted(&mut self) -> Vec<&mut Flight> {
-        let mut flights: Vec<&mut Flight> = self.flights.iter_mut().flatten().collect();
+        let mut flights: Vec<&mut Flight> = self.slots.iter_mut().flatten().collect();
         flights.sort_by_key(|flight| flight.order());
         flights
     }
 
     /// The same, when no more will come.
     pub(crate) fn into_sorted(self) -> Vec<Flight> {
-        let mut flights: Vec<Flight> = self.flights.into_iter().flatten().collect();
+        let mut flights: Vec<Flight> = self.slots.into_iter().flatten().collect();
         flights.sort_by_key(Flight::order);
         flights
     }

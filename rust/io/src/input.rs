@@ -68,7 +68,7 @@ pub(crate) fn each_line(
     let name = source.name().to_owned();
     let (opened, meter) = source.open().map_err(|error| Failure::Io(name.clone(), error))?;
     let compressed = opened.compressed;
-    let mut chunks = Chunks::new(opened.bytes);
+    let mut chunks = Chunks::new(opened.bytes, 0);
     let mut text = Text::default();
     let mut number = 0;
     while progress(meter.bytes()) {

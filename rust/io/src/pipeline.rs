@@ -29,6 +29,8 @@ pub struct Reading {
     pub threads: usize,
     /// Every line is read the general way: slower, and the same.
     pub plain: bool,
+    /// How many bytes are read at once; 0: what is best. Nothing else depends on it.
+    pub chunk: usize,
 }
 
 impl Reading {
@@ -46,9 +48,9 @@ enum Stage {
     /// Somebody reads or parses it.
     Busy,
     /// It can be parsed.
-    Raw(Box<Batch>, ReadChunk),
+    Raw(Batch, ReadChunk),
     /// It can be applied.
-    Parsed(Box<Batch>),
+    Parsed(Batch),
 }
 
 /// What the workers share.
@@ -59,7 +61,7 @@ struct Shared<R> {
     first: u64,
     chunks: Option<Chunks<R>>,
     /// Buffers to be used again.
-    spare: Vec<Box<Batch>>,
+    spare: Vec<Batch>,
     applying: bool,
     /// Nothing more will be read.
     ended: bool,
@@ -80,9 +82,9 @@ struct Pipeline<R> {
 
 /// What there is to do.
 enum Task<R> {
-    Read(Chunks<R>, Box<Batch>),
-    Parse(u64, Box<Batch>, ReadChunk),
-    Apply(Box<Batch>),
+    Read(Chunks<R>, Batch),
+    Parse(u64, Batch, ReadChunk),
+    Apply(Batch),
     Wait,
     Done,
 }
@@ -104,13 +106,14 @@ pub(crate) fn each_batch(
     let name = source.name().to_owned();
     let size = source.size();
     // There is no work for more than one in what one chunk holds.
-    let workers = if size.is_some_and(|bytes| bytes < SMALL) { 1 } else { reading.workers() };
+    let small = reading.chunk == 0 && size.is_some_and(|bytes| bytes < SMALL);
+    let workers = if small { 1 } else { reading.workers() };
     let (opened, meter) = source.open().map_err(|error| Failure::Io(name.clone(), error))?;
     let pipeline = Pipeline {
         shared: Mutex::new(Shared {
             under_way: VecDeque::new(),
             first: 0,
-            chunks: Some(Chunks::new(opened.bytes)),
+            chunks: Some(Chunks::new(opened.bytes, reading.chunk)),
             spare: Vec::new(),
             applying: false,
             ended: false,
@@ -206,7 +209,7 @@ impl<R: Read> Pipeline<R> {
         }
     }
 
-    fn parse(&self, parser: &mut Parser, number: u64, mut batch: Box<Batch>, read: ReadChunk) {
+    fn parse(&self, parser: &mut Parser, number: u64, mut batch: Batch, read: ReadChunk) {
         let cut = self.fill(parser, &mut batch, read);
         let mut shared = self.lock();
         shared.put(number, Stage::Parsed(batch));
@@ -281,7 +284,7 @@ impl<R> Shared<R> {
             && self.under_way.len() < ahead
             && let Some(chunks) = self.chunks.take()
         {
-            let new = || Box::new(Batch::new(self.hasher.clone()));
+            let new = || Batch::new(self.hasher.clone());
             return Task::Read(chunks, self.spare.pop().unwrap_or_else(new));
         }
         if caller_reads

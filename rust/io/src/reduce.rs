@@ -18,6 +18,8 @@ use crate::source::Source;
 pub struct Input {
     /// Its name.
     pub path: String,
+    /// What it is said to be made of, where that is no log of ours.
+    pub given_format: Option<String>,
     /// Lines that are not blank.
     pub lines: u64,
     /// Requests that arrived.
@@ -33,14 +35,17 @@ pub struct Input {
 }
 
 impl Input {
-    fn skip(&mut self, line: u64, refused: Refused) {
+    pub(crate) fn skip(&mut self, line: u64, refused: Refused) {
         self.skipped[refused.skip as usize] += 1;
         note(&mut self.notices, line, refused.skip.name(), refused.message);
     }
 
     /// The name of what it is made of.
     #[must_use]
-    pub fn format(&self) -> &'static str {
+    pub fn format(&self) -> &str {
+        if let Some(format) = &self.given_format {
+            return format;
+        }
         match self.kinds {
             (0, 0) => "empty",
             (_, 0) => "tokenpulse-requests",
@@ -112,21 +117,26 @@ pub fn reduce(
     Ok(Reduction { inputs, run, newest })
 }
 
+/// The labels that settings ask for, each once.
+pub(crate) fn wanted_labels(settings: &Settings) -> Vec<String> {
+    let keys = settings.by.iter().filter_map(|key| if let Key::Label(name) = key { Some(name) } else { None });
+    let judged = settings.slos.iter().flat_map(|slo| slo.labels.iter().map(|(key, _)| key));
+    let mut wants: Vec<String> = Vec::new();
+    for name in keys.chain(judged) {
+        if !wants.contains(name) {
+            wants.push(name.clone());
+        }
+    }
+    wants
+}
+
 impl Reader {
     fn new(path: &str, settings: &Settings) -> tokenpulse_core::Result<Self> {
-        let keys = settings.by.iter().filter_map(|key| if let Key::Label(name) = key { Some(name) } else { None });
-        let judged = settings.slos.iter().flat_map(|slo| slo.labels.iter().map(|(key, _)| key));
-        let mut wants: Vec<String> = Vec::new();
-        for name in keys.chain(judged) {
-            if !wants.contains(name) {
-                wants.push(name.clone());
-            }
-        }
         Ok(Self {
             run: Run::new(settings.clone())?,
             flights: Flights::default(),
             input: Input { path: path.to_owned(), ..Input::default() },
-            wants: wants.into(),
+            wants: wanted_labels(settings).into(),
             lines: 0,
             labels: Vec::new(),
         })
@@ -292,7 +302,7 @@ impl Reader {
     }
 }
 
-fn explain(counter: Counter) -> &'static str {
+pub(crate) fn explain(counter: Counter) -> &'static str {
     match counter {
         Counter::Negative => "expected a time not before the request's last event; the event is passed over",
         Counter::Duplicate => "expected an event that can come here; it came before, or its counterpart did not",

@@ -299,15 +299,20 @@ mod x86 {
         (of_digits(_mm_shuffle_epi8(digits, load(align))), n)
     }
 
+    /// What two neighbours are multiplied by, in one lane.
+    const fn weights(first: i32, second: i32) -> i32 {
+        first + (second << 16)
+    }
+
     /// The number that 16 digits make.
     #[target_feature(enable = "avx2,bmi1,bmi2")]
     #[inline]
     fn of_digits(digits: __m128i) -> u64 {
         let tens = _mm_setr_epi8(10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1);
         let pairs = _mm_maddubs_epi16(digits, tens);
-        let fours = _mm_madd_epi16(pairs, _mm_set1_epi32(1 << 16 | 100));
+        let fours = _mm_madd_epi16(pairs, _mm_set1_epi32(weights(100, 1)));
         let packed = _mm_packus_epi32(fours, fours);
-        let eights = _mm_madd_epi16(packed, _mm_set1_epi32(1 << 16 | 10_000));
+        let eights = _mm_madd_epi16(packed, _mm_set1_epi32(weights(10_000, 1)));
         let both = _mm_cvtsi128_si64(eights).cast_unsigned();
         (both & 0xffff_ffff) * 100_000_000 + (both >> 32)
     }

@@ -5,6 +5,8 @@
 //! is read by comparing that text and reading those values, without looking for its structure. Any other line, and any
 //! value that is not of the plainest kind, is no match and is read the general way: so shapes never change an answer.
 
+mod learn;
+
 use std::ops::Range;
 
 use tokenpulse_core::bounds;
@@ -12,7 +14,7 @@ use tokenpulse_core::request::{Event, Status};
 use tokenpulse_core::tally::UntimedTokens;
 
 use crate::batch::{ArrivalRow, Batch, Entry, Label, RequestRow, Span, What};
-use crate::record::{LineEvent, event_named};
+use crate::record::LineEvent;
 use crate::scan::{Scan, number_end};
 
 /// Shapes that are kept.
@@ -136,7 +138,7 @@ struct Values {
 /// The shapes of the lines so far.
 #[derive(Debug)]
 pub(crate) struct Shapes {
-    shapes: Vec<Shape>,
+    kept: Vec<Shape>,
     /// How many places two shapes have in common at their beginning.
     common: [[u8; SHAPES]; SHAPES],
     /// Which shape came after a shape the last time.
@@ -151,7 +153,7 @@ pub(crate) struct Shapes {
 impl Default for Shapes {
     fn default() -> Self {
         Self {
-            shapes: Vec::new(),
+            kept: Vec::new(),
             common: [[0; SHAPES]; SHAPES],
             next: [0; SHAPES],
             last: 0,
@@ -171,19 +173,19 @@ impl Shapes {
     /// Reads the line that begins at `at` into the batch if it has one of the shapes, and says where the next begins.
     #[inline(always)]
     pub(crate) fn read<S: Scan>(&mut self, text: &[u8], at: usize, batch: &mut Batch) -> Option<usize> {
-        if self.shapes.is_empty() {
+        if self.kept.is_empty() {
             return None;
         }
         let (numbers, labels) = (batch.numbers.len(), batch.labels.len());
         self.values.came[0] = (at, labels);
         self.values.id = Span::default();
         let expected = usize::from(self.next[self.last]);
-        let found = match self.shapes[expected].follow::<S>(0, text, &mut self.values, batch) {
+        let found = match self.kept[expected].follow::<S>(0, text, &mut self.values, batch) {
             Ok(end) => Some((expected, end)),
             Err(place) => self.others::<S>(expected, place, text, batch),
         };
         if let Some((which, end)) = found
-            && self.shapes[which].conclude(text, &self.values, labels as u32, batch).is_some()
+            && self.kept[which].conclude(text, &self.values, labels as u32, batch).is_some()
         {
             self.next[self.last] = which as u8;
             self.last = which;
@@ -207,7 +209,7 @@ impl Shapes {
     ) -> Option<(usize, usize)> {
         let values = &mut self.values;
         let (mut failed, mut place) = (expected, place);
-        let mut left: u32 = (1 << self.shapes.len()) - 1 & !(1 << expected);
+        let mut left: u32 = ((1 << self.kept.len()) - 1) & !(1 << expected);
         while left != 0 {
             let which = left.trailing_zeros() as usize;
             left &= left - 1;
@@ -217,7 +219,7 @@ impl Shapes {
                 continue;
             }
             batch.labels.truncate(values.came[common].1);
-            match self.shapes[which].follow::<S>(common, text, values, batch) {
+            match self.kept[which].follow::<S>(common, text, values, batch) {
                 Ok(end) => return Some((which, end)),
                 Err(at) => (failed, place) = (which, at),
             }
@@ -234,16 +236,16 @@ impl Shapes {
             return;
         }
         let Some(shape) = Shape::of(line, wants) else { return };
-        let place = if self.shapes.len() < SHAPES {
-            self.shapes.push(shape);
-            self.shapes.len() - 1
+        let place = if self.kept.len() < SHAPES {
+            self.kept.push(shape);
+            self.kept.len() - 1
         } else {
             self.oldest = (self.oldest + 1) % SHAPES;
-            self.shapes[self.oldest] = shape;
+            self.kept[self.oldest] = shape;
             self.oldest
         };
-        for (other, there) in self.shapes.iter().enumerate() {
-            let pairs = there.places.iter().zip(&self.shapes[place].places);
+        for (other, there) in self.kept.iter().enumerate() {
+            let pairs = there.places.iter().zip(&self.kept[place].places);
             let common = pairs.take_while(|(theirs, ours)| theirs == ours).count() as u8;
             self.common[place][other] = common;
             self.common[other][place] = common;
@@ -317,7 +319,7 @@ impl Shape {
             }
             Some(LineEvent::Other) => (values.numbers[T], What::Other),
             Some(LineEvent::Arrive) => {
-                let arrival = self.arrival(self.number(values, PROMPT), labels, batch)?;
+                let arrival = arrival(self.number(values, PROMPT), labels, batch)?;
                 batch.arrivals.push(arrival);
                 (values.numbers[T], What::Arrive(batch.arrivals.len() as u32 - 1))
             }
@@ -341,14 +343,6 @@ impl Shape {
 
     fn array(&self, values: &Values, field: usize) -> Option<Range<u32>> {
         (self.arrays >> field & 1 == 1).then(|| values.arrays[field].clone())
-    }
-
-    fn arrival(&self, prompt_tokens: Option<i64>, labels: u32, batch: &Batch) -> Option<ArrivalRow> {
-        let prompt_tokens = prompt_tokens.unwrap_or(0);
-        if !bounds::REQUEST_TOKENS.contains(prompt_tokens) {
-            return None;
-        }
-        Some(ArrivalRow { prompt_tokens: prompt_tokens as u64, labels: labels..batch.labels.len() as u32 })
     }
 
     fn request(&self, arrive: i64, values: &Values, labels: u32, batch: &mut Batch) -> Option<RequestRow> {
@@ -380,7 +374,7 @@ impl Shape {
             _ => None,
         };
         Some(RequestRow {
-            arrival: self.arrival(prompt_tokens, labels, batch)?,
+            arrival: arrival(prompt_tokens, labels, batch)?,
             schedule: self.number(values, SCHEDULE),
             prefill: self.number(values, PREFILL),
             counts: if timed.is_some() { counts } else { 0..0 },
@@ -393,74 +387,14 @@ impl Shape {
             degraded: self.degraded,
         })
     }
+}
 
-    /// The shape of a line that was read the general way; none where it is too odd to be worth one.
-    fn of(line: &[u8], wants: &[String]) -> Option<Self> {
-        let mut learner = Learner { line, at: 0, kept: 0, places: Vec::new() };
-        let mut shape = Self {
-            places: Vec::new(),
-            tail: Literal::new(b"\n"),
-            event: None,
-            status: Status::default(),
-            degraded: false,
-            numbers: 0,
-            arrays: 0,
-        };
-        let mut keys: Vec<&[u8]> = Vec::new();
-        learner.object(|learner, key| {
-            if keys.contains(&key) {
-                return None;
-            }
-            keys.push(key);
-            match (key, learner.peek()) {
-                (_, b'n') => learner.word(b"null"),
-                (b"ev", b'"') => {
-                    shape.event = Some(event_named(learner.string()?)?);
-                    Some(())
-                }
-                (b"status", b'"') => {
-                    // Of an event that has no use for it, it may be anything.
-                    let name = std::str::from_utf8(learner.string()?).ok()?;
-                    shape.status = Status::from_name(name)?;
-                    Some(())
-                }
-                (b"degraded", b't') => {
-                    shape.degraded = true;
-                    learner.word(b"true")
-                }
-                (b"id", b'"') => learner.text(Slot::Id),
-                (b"id", b'0'..=b'9') => learner.number(Slot::IdDigits),
-                (b"labels", b'{') => learner.labels(wants),
-                (b"labels", _) => None,
-                (key, b'0'..=b'9') if NUMBERS.contains(&key) => {
-                    let field = NUMBERS.iter().position(|name| *name == key)?;
-                    shape.numbers |= 1 << field;
-                    learner.number(Slot::Number(field as u8))
-                }
-                (key, b'[') if ARRAYS.contains(&key) => {
-                    let field = ARRAYS.iter().position(|name| *name == key)?;
-                    shape.arrays |= 1 << field;
-                    learner.numbers(Slot::Numbers(field as u8))
-                }
-                (_, b'"') => learner.text(Slot::AnyText),
-                (_, b'[') => learner.numbers(Slot::AnyNumbers),
-                (_, b't') => learner.word(b"true"),
-                (_, b'f') => learner.word(b"false"),
-                (_, b'-' | b'0'..=b'9') => learner.number(Slot::AnyNumber),
-                _ => None,
-            }
-        })?;
-        let both = |one: &[u8], other: &[u8]| keys.contains(&one) && keys.contains(&other);
-        if learner.places.len() > PLACES
-            || both(NUMBERS[PROMPT], NUMBERS[CTX])
-            || both(NUMBERS[ARRIVE], NUMBERS[ARRIVAL_MONO])
-        {
-            return None;
-        }
-        shape.tail = Literal::new(&line[learner.kept..]);
-        shape.places = learner.places;
-        Some(shape)
+fn arrival(prompt_tokens: Option<i64>, labels: u32, batch: &Batch) -> Option<ArrivalRow> {
+    let prompt_tokens = prompt_tokens.unwrap_or(0);
+    if !bounds::REQUEST_TOKENS.contains(prompt_tokens) {
+        return None;
     }
+    Some(ArrivalRow { prompt_tokens: prompt_tokens as u64, labels: labels..batch.labels.len() as u32 })
 }
 
 /// What stands in a place that few lines have.
@@ -515,114 +449,4 @@ fn array<S: Scan>(text: &[u8], at: usize, numbers: &mut Vec<i64>) -> Option<usiz
         return None;
     }
     if text[at + 1] == b']' { Some(at + 2) } else { S::numbers(text, at + 1, numbers) }
-}
-
-/// Takes a line apart that is known to be a JSON object. What it does not expect ends it.
-struct Learner<'a> {
-    line: &'a [u8],
-    at: usize,
-    /// Where the text begins that stands before the next place.
-    kept: usize,
-    places: Vec<(Literal, Slot)>,
-}
-
-impl<'a> Learner<'a> {
-    fn peek(&self) -> u8 {
-        self.line.get(self.at).copied().unwrap_or(0)
-    }
-
-    fn skip_space(&mut self) {
-        while matches!(self.peek(), b' ' | b'\t' | b'\r' | b'\n') {
-            self.at += 1;
-        }
-    }
-
-    fn word(&mut self, word: &[u8]) -> Option<()> {
-        let there = self.line[self.at..].starts_with(word);
-        self.at += word.len();
-        there.then_some(())
-    }
-
-    /// A string without escapes.
-    fn string(&mut self) -> Option<&'a [u8]> {
-        let start = self.at + 1;
-        let len = self.line[start..].iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
-        self.at = start + len + 1;
-        (self.line[start + len] == b'"').then(|| &self.line[start..start + len])
-    }
-
-    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
-        self.skip_space();
-        self.word(b"{")?;
-        self.skip_space();
-        if self.peek() == b'}' {
-            return self.word(b"}");
-        }
-        loop {
-            self.skip_space();
-            let key = self.string()?;
-            self.skip_space();
-            self.word(b":")?;
-            self.skip_space();
-            member(self, key)?;
-            self.skip_space();
-            if self.peek() == b'}' {
-                return self.word(b"}");
-            }
-            self.word(b",")?;
-        }
-    }
-
-    /// A value stands from `start` to `end`.
-    fn place(&mut self, slot: Slot, start: usize, end: usize) -> Option<()> {
-        self.places.push((Literal::new(&self.line[self.kept..start]), slot));
-        self.kept = end;
-        Some(())
-    }
-
-    /// A string is a value, without its quotes.
-    fn text(&mut self, slot: Slot) -> Option<()> {
-        let start = self.at + 1;
-        let len = self.string()?.len();
-        self.place(slot, start, start + len)
-    }
-
-    fn number(&mut self, slot: Slot) -> Option<()> {
-        let start = self.at;
-        while matches!(self.peek(), b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E') {
-            self.at += 1;
-        }
-        let plain = self.line[start..self.at].iter().all(u8::is_ascii_digit);
-        if plain || slot == Slot::AnyNumber { self.place(slot, start, self.at) } else { None }
-    }
-
-    fn numbers(&mut self, slot: Slot) -> Option<()> {
-        let start = self.at;
-        while matches!(self.peek(), b'[' | b'0'..=b'9' | b',' | b' ') {
-            self.at += 1;
-        }
-        self.word(b"]")?;
-        self.place(slot, start, self.at)
-    }
-
-    fn labels(&mut self, wants: &[String]) -> Option<()> {
-        let mut keys: Vec<&[u8]> = Vec::new();
-        self.object(|learner, key| {
-            if keys.contains(&key) {
-                return None;
-            }
-            keys.push(key);
-            let want = wants.iter().position(|want| want.as_bytes() == key).map(|want| want as u32);
-            match (learner.peek(), want) {
-                (b'"', Some(want)) => learner.text(Slot::Label(want)),
-                (b'"', None) => learner.text(Slot::AnyText),
-                (b'0'..=b'9', Some(want)) => learner.number(Slot::LabelDigits(want)),
-                (b'0'..=b'9', None) => learner.number(Slot::AnyDigits),
-                (b'n', _) => learner.word(b"null"),
-                (b't', None) => learner.word(b"true"),
-                (b'f', None) => learner.word(b"false"),
-                _ => None,
-            }
-        })
-    }
 }

@@ -42,6 +42,13 @@ impl<R: Read> Read for Metered<R> {
 pub enum Source {
     /// A file; `-` is standard input.
     Path(String),
+    /// A file of which some has been read already.
+    Begun {
+        /// Its path; `-` is standard input.
+        path: String,
+        /// What was read.
+        head: Vec<u8>,
+    },
     /// Bytes under a name.
     Bytes(String, Vec<u8>),
 }
@@ -51,7 +58,7 @@ impl Source {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Path(name) | Self::Bytes(name, _) => name,
+            Self::Path(name) | Self::Bytes(name, _) | Self::Begun { path: name, .. } => name,
         }
     }
 
@@ -59,8 +66,10 @@ impl Source {
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         match self {
-            Self::Path(path) if path == "-" => None,
-            Self::Path(path) => std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len()),
+            Self::Path(path) if path != "-" => {
+                std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
+            }
+            Self::Path(_) | Self::Begun { .. } => None,
             Self::Bytes(_, bytes) => Some(bytes.len() as u64),
         }
     }
@@ -73,14 +82,8 @@ impl Source {
     pub fn open(self) -> io::Result<(Opened, Meter)> {
         let meter = Meter::default();
         let raw: Box<dyn Read + Send> = match self {
-            Self::Path(path) if path == "-" => Box::new(io::stdin()),
-            Self::Path(path) => {
-                let file = File::open(&path)?;
-                if file.metadata()?.is_dir() {
-                    return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory"));
-                }
-                Box::new(file)
-            }
+            Self::Path(path) => file(&path)?,
+            Self::Begun { path, head } => Box::new(Cursor::new(head).chain(file(&path)?)),
             Self::Bytes(_, bytes) => Box::new(Cursor::new(bytes)),
         };
         let mut reader = BufReader::with_capacity(BUFFER, Metered { inner: raw, meter: meter.clone() });
@@ -94,6 +97,17 @@ impl Source {
         };
         Ok((opened, meter))
     }
+}
+
+fn file(path: &str) -> io::Result<Box<dyn Read + Send>> {
+    if path == "-" {
+        return Ok(Box::new(io::stdin()));
+    }
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory"));
+    }
+    Ok(Box::new(file))
 }
 
 fn is_skippable(head: &[u8]) -> bool {

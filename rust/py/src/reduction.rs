@@ -6,12 +6,12 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use tokenpulse_core::{Error, bounds};
 use tokenpulse_core::request::{Metric, Status};
 use tokenpulse_core::sketch::{ItlRule, Sketch, Store};
 use tokenpulse_core::slo::Slo;
 use tokenpulse_core::strata::Key;
 use tokenpulse_core::tally::{Block, Counter, Flow, GRID_SCALE, Grid, Run, Settings, SloTally};
+use tokenpulse_core::{Error, bounds};
 use tokenpulse_io::{Failure, Input, Reading, Reduction, Skip, Source, reduce};
 
 use crate::errors::{FormatError, to_python};
@@ -39,7 +39,7 @@ impl IntoPySketch for Sketch<tokenpulse_core::sketch::Sparse> {
 
 /// Read logs by path; `-` is standard input.
 #[pyfunction]
-#[pyo3(signature = (paths, slos, itl_rule, by, timeline_ns, ttl_ns, progress, *, from_ns = None, to_ns = None, timeline_bins = bounds::MAX_TIMELINE_BINS))]
+#[pyo3(signature = (paths, slos, itl_rule, by, timeline_ns, ttl_ns, progress, *, from_ns = None, to_ns = None, timeline_bins = bounds::MAX_TIMELINE_BINS, threads = 0, heads = None))]
 #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "as Python hands them over")]
 pub fn reduce_paths<'py>(
     py: Python<'py>,
@@ -53,15 +53,22 @@ pub fn reduce_paths<'py>(
     from_ns: Option<i64>,
     to_ns: Option<i64>,
     timeline_bins: i64,
+    threads: usize,
+    heads: Option<std::collections::HashMap<String, Vec<u8>>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let settings = settings(slos, itl_rule, &by, (timeline_ns, timeline_bins), ttl_ns, (from_ns, to_ns))?;
-    let sources = paths.into_iter().map(Source::Path).collect();
-    run(py, sources, &settings, progress.as_ref())
+    let mut heads = heads.unwrap_or_default();
+    let source = |path: String| match heads.remove(&path) {
+        Some(head) => Source::Begun { path, head },
+        None => Source::Path(path),
+    };
+    let sources = paths.into_iter().map(source).collect();
+    run(py, sources, &settings, Reading { threads, ..Reading::default() }, progress.as_ref())
 }
 
 /// Read logs already in memory, each with its name.
 #[pyfunction]
-#[pyo3(signature = (named, slos, itl_rule, by, timeline_ns, ttl_ns, *, from_ns = None, to_ns = None, timeline_bins = bounds::MAX_TIMELINE_BINS))]
+#[pyo3(signature = (named, slos, itl_rule, by, timeline_ns, ttl_ns, *, from_ns = None, to_ns = None, timeline_bins = bounds::MAX_TIMELINE_BINS, threads = 0, plain = false, chunk = 0))]
 #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "as Python hands them over")]
 pub fn reduce_bytes<'py>(
     py: Python<'py>,
@@ -74,10 +81,13 @@ pub fn reduce_bytes<'py>(
     from_ns: Option<i64>,
     to_ns: Option<i64>,
     timeline_bins: i64,
+    threads: usize,
+    plain: bool,
+    chunk: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let settings = settings(slos, itl_rule, &by, (timeline_ns, timeline_bins), ttl_ns, (from_ns, to_ns))?;
     let sources = named.into_iter().map(|(name, bytes)| Source::Bytes(name, bytes)).collect();
-    run(py, sources, &settings, None)
+    run(py, sources, &settings, Reading { threads, plain, chunk }, None)
 }
 
 /// What a run is measured by, as Python hands it over: of the timeline width and number of bins, of the cut both ends.
@@ -127,11 +137,12 @@ fn run<'py>(
     py: Python<'py>,
     sources: Vec<Source>,
     settings: &Settings,
+    reading: Reading,
     progress: Option<&Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut raised: Option<PyErr> = None;
     let reduced = py.detach(|| {
-        reduce(sources, settings, Reading::default(), |done, total| {
+        reduce(sources, settings, reading, |done, total| {
             tell(progress, done, total).map_err(|error| raised = Some(error)).is_ok()
         })
     });
@@ -166,7 +177,8 @@ pub fn os_error(name: &str, error: &io::Error) -> PyErr {
     PyOSError::new_err((code, text, name.to_owned()))
 }
 
-fn reduction_dict<'py>(py: Python<'py>, reduction: &Reduction) -> PyResult<Bound<'py, PyDict>> {
+/// A reduction as Python's dict.
+pub fn reduction_dict<'py>(py: Python<'py>, reduction: &Reduction) -> PyResult<Bound<'py, PyDict>> {
     let run = &reduction.run;
     let dict = PyDict::new(py);
     let inputs = PyList::empty(py);
