@@ -8,6 +8,7 @@
 mod batch;
 mod chunks;
 mod digits;
+mod document;
 mod flights;
 mod input;
 mod json;
@@ -22,6 +23,7 @@ mod scan;
 mod shape;
 mod source;
 
+pub use document::{ABSENT, Document, Fault, OpenDocument, Part, Value, Wanted};
 pub use input::{Failure, Notice};
 pub use kv::{KvContent, KvEvents, KvInput, KvLog, Loss, read_kv};
 pub use mapped::{BlockError, Listing, MAX_BYTES, Mapped, blocks_in};

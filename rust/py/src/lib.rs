@@ -6,11 +6,13 @@
 
 mod blocks;
 mod column;
+mod document;
 mod errors;
 mod id_map;
 mod kv;
 mod kv_log;
 mod meter;
+mod plain_bytes;
 mod reduction;
 mod sketch;
 mod sliding;
@@ -26,6 +28,8 @@ mod _core {
     #[pymodule_export]
     use super::blocks::{PyMeterReader, read_blocks};
     #[pymodule_export]
+    use super::document::PyJsonDocument;
+    #[pymodule_export]
     use super::errors::{DecodeError, FormatError};
     #[pymodule_export]
     use super::id_map::PyIdMap;
@@ -35,6 +39,8 @@ mod _core {
     use super::kv_log::{PyKVTrace, read_kv};
     #[pymodule_export]
     use super::meter::PyMeter;
+    #[pymodule_export]
+    use super::plain_bytes::PyPlainBytes;
     #[pymodule_export]
     use super::reduction::{reduce_bytes, reduce_paths};
     #[pymodule_export]
