@@ -98,19 +98,6 @@ def comparable(value: Any) -> Any:
     return value
 
 
-def differences(core: Any, oracle: Any, path: str = "") -> list[str]:
-    """Where two comparable values differ, one line a place: what the core says, then what the reference says."""
-    if isinstance(core, dict) and isinstance(oracle, dict):
-        absent = object()
-        keys = [*core, *(key for key in oracle if key not in core)]
-        pairs = [(f"{path}.{key}", core.get(key, absent), oracle.get(key, absent)) for key in keys]
-    elif isinstance(core, list) and isinstance(oracle, list) and len(core) == len(oracle):
-        pairs = [(f"{path}[{i}]", *pair) for i, pair in enumerate(zip(core, oracle, strict=True))]
-    else:
-        return [] if core == oracle else [f"{path}: {core!r} is not {oracle!r}"]
-    return [line for name, left, right in pairs for line in differences(left, right, name)]
-
-
 def sketch_figures(value: Any) -> Any:
     """A reading as vectors name it: a sketch as [count, sum, min, max], without those that are empty."""
     if hasattr(value, "to_bytes") and not isinstance(value, int):

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import differences
 from caches import CACHES, CoreCache, ReferenceCache
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from meters import Call, comparable, differences
+from meters import Call, comparable
 from recordings import FIXTURES, kv_calls, recorded_calls
 from streams import METHODS, NARROW, calls_of, method, reading_times, settings_of_meters
 

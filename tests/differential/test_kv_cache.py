@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import differences
 from caches import figures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from meters import comparable, differences
+from meters import comparable
 
 from tokenpulse import KVTrace
 from tokenpulse.reference.kv_cache import POLICIES, Curve, Request, SampledCurve, replay

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agreement import differences
 from caches import CACHES, CoreCache, ReferenceCache, without_zeros
-from meters import ENGINES, Reference, at_path, comparable, differences, sketch_figures
+from meters import ENGINES, Reference, at_path, comparable, sketch_figures
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "kv.json").read_text())["cases"]
 assert CASES

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from agreement import differences
 from hypothesis import HealthCheck, given, settings
-from meters import ENGINES, Call, Core, Reference, comparable, differences
+from meters import ENGINES, Call, Core, Reference, comparable
 from recordings import FIXTURES, RECORDED, recorded_calls
 from streams import SECOND, defaults, reading_times, settings_of_meters, streams
 

@@ -6,7 +6,8 @@ import random
 
 import numpy as np
 import pytest
-from meters import Core, Reference, comparable, differences
+from agreement import differences
+from meters import Core, Reference, comparable
 
 from tokenpulse.model import SLO
 

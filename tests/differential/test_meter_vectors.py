@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from meters import ENGINES, Core, Reference, at_path, comparable, differences, sketch_figures
+from agreement import differences
+from meters import ENGINES, Core, Reference, at_path, comparable, sketch_figures
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "meter.json").read_text())["cases"]
 assert CASES

@@ -14,9 +14,10 @@ from typing import Any
 from tokenpulse.model import ITL_RULES, MAX_TIMELINE_BINS, SLO
 from tokenpulse.reference.flow import Flow
 from tokenpulse.reference.grid import Grid
+from tokenpulse.reference.log import MAX_TIME
 from tokenpulse.reference.strata import OTHER, Interner, check_keys, combination
 from tokenpulse.reference.tally import Block, Slowest
-from tokenpulse.reference.window import Timeline, greatest, least
+from tokenpulse.reference.window import Timeline, check_bins, greatest, least
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,12 @@ class Settings:
             raise ValueError(f"itl_rule must be one of {', '.join(ITL_RULES)}, got {self.itl_rule!r}")
         if self.ttl_ns < 1:
             raise ValueError(f"ttl_ns must be at least 1, got {self.ttl_ns}")
+        for t_ns in (self.from_ns, self.to_ns):
+            if t_ns is not None and not 0 <= t_ns <= MAX_TIME:
+                raise ValueError(f"a time must be between 0 and {MAX_TIME}, got {t_ns}")
         if self.from_ns is not None and self.to_ns is not None and self.from_ns >= self.to_ns:
-            raise ValueError(f"from_ns must be before to_ns, got {self.from_ns} and {self.to_ns}")
-        if not 2 <= self.timeline_bins <= MAX_TIMELINE_BINS:
-            raise ValueError(f"timeline_bins must be between 2 and {MAX_TIMELINE_BINS}, got {self.timeline_bins}")
+            raise ValueError(f"from_ns must be before to_ns, {self.to_ns}, got {self.from_ns}")
+        check_bins(self.timeline_bins)
         check_keys(self.by)
 
     @property

@@ -73,6 +73,7 @@ class Input:
 
     def read(self, content: bytes) -> None:
         plain, damaged = log.uncompressed(content)
+        plain = plain.removeprefix(log.BOM)
         for number, line in log.lines_of(plain):
             self.take(number, self._record_of(line))
         if damaged:

@@ -13,6 +13,8 @@ from typing import Any
 
 from tokenpulse.model import STATUSES
 
+BOM = b"\xef\xbb\xbf"
+"""What some editors put at the beginning of a text; nowhere else it is one of ours."""
 MAX_LINE = 64 * 1024 * 1024
 MAX_DEPTH = 128
 MAX_TIME = 2**63 - 1

@@ -87,15 +87,19 @@ def check_windows(widths_ns: Sequence[int]) -> None:
             )
 
 
+def check_bins(max_bins: int) -> int:
+    if not 2 <= max_bins <= MAX_TIMELINE_BINS:
+        raise ValueError(f"timeline bins must be between 2 and {MAX_TIMELINE_BINS}, got {max_bins}")
+    return max_bins
+
+
 class Timeline(Generic[Content]):
     """Bins of equal width over a whole run; when they span more than `max_bins`, the width doubles."""
 
     def __init__(self, width_ns: int, new: Callable[[], Content], max_bins: int = MAX_TIMELINE_BINS) -> None:
         if width_ns <= 0:
             raise ValueError(f"a timeline's width must be at least 1 ns, got {width_ns}")
-        if not 2 <= max_bins <= MAX_TIMELINE_BINS:
-            raise ValueError(f"timeline_bins must be between 2 and {MAX_TIMELINE_BINS}, got {max_bins}")
-        self.max_bins = max_bins
+        self.max_bins = check_bins(max_bins)
         self.asked_ns = width_ns
         self.width_ns = width_ns
         self._new = new
