@@ -7,6 +7,7 @@
 
 mod batch;
 mod chunks;
+mod columns;
 mod digits;
 mod document;
 mod flights;
@@ -23,6 +24,7 @@ mod scan;
 mod shape;
 mod source;
 
+pub use columns::{ColumnRun, Emissions, EventColumns, IN_FLIGHT, Ids, Labels, Lists, RequestColumns, Whole};
 pub use document::{ABSENT, Document, Fault, OpenDocument, Part, Value, Wanted};
 pub use input::{Failure, Notice};
 pub use kv::{KvContent, KvEvents, KvInput, KvLog, Loss, read_kv};

@@ -6,6 +6,7 @@
 
 mod blocks;
 mod column;
+mod columns;
 mod document;
 mod errors;
 mod id_map;
@@ -27,6 +28,8 @@ mod _core {
 
     #[pymodule_export]
     use super::blocks::{PyMeterReader, read_blocks};
+    #[pymodule_export]
+    use super::columns::PyColumnReducer;
     #[pymodule_export]
     use super::document::PyJsonDocument;
     #[pymodule_export]

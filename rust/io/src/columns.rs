@@ -1,0 +1,617 @@
+//! Requests and events that are in memory as columns, to one run: each row is what a line of a log is elsewhere.
+//!
+//! Columns are read where they are; a row allocates nothing. A row with a number out of its range is passed over and
+//! counted, as a line would be.
+
+use tokenpulse_core::bounds::{self, Range};
+use tokenpulse_core::request::{Event, Status};
+use tokenpulse_core::tally::{Arrival, Finished, Run, Settings, UntimedTokens};
+use tokenpulse_core::{Error, Result};
+
+use crate::flights::Flights;
+use crate::input::note;
+use crate::record::{Checked, Refused, Skip, bad_value, missing};
+use crate::reduce::{Input, Reduction, explain, wanted_labels};
+
+/// What stands in a column where there is nothing.
+pub const ABSENT: i64 = i64::MIN;
+/// The status of a request that has not ended.
+pub const IN_FLIGHT: u8 = 255;
+
+/// Whole numbers of one of the widths that columns have.
+#[derive(Clone, Copy, Debug)]
+pub enum Whole<'a> {
+    /// Signed, of 64 bits.
+    I64(&'a [i64]),
+    /// Signed, of 32 bits.
+    I32(&'a [i32]),
+    /// Without sign, of 32 bits.
+    U32(&'a [u32]),
+}
+
+impl Whole<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::I64(values) => values.len(),
+            Self::I32(values) => values.len(),
+            Self::U32(values) => values.len(),
+        }
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> i64 {
+        match self {
+            Self::I64(values) => values[at],
+            Self::I32(values) => i64::from(values[at]),
+            Self::U32(values) => i64::from(values[at]),
+        }
+    }
+}
+
+/// Lists of different length, one a row: all values, and where each list begins and the last one ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Lists<'a> {
+    /// The values of all lists.
+    pub values: &'a [i64],
+    /// One more than there are rows.
+    pub offsets: Whole<'a>,
+}
+
+impl<'a> Lists<'a> {
+    #[inline]
+    fn row(&self, row: usize) -> &'a [i64] {
+        &self.values[self.offsets.get(row) as usize..self.offsets.get(row + 1) as usize]
+    }
+}
+
+/// The emissions of requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Emissions<'a> {
+    /// When.
+    pub times: Lists<'a>,
+    /// Whether the times are offsets from the arrival.
+    pub relative: bool,
+    /// How many tokens; none: one each.
+    pub counts: Option<Whole<'a>>,
+}
+
+/// The ids of rows.
+#[derive(Clone, Debug, Default)]
+pub enum Ids<'a> {
+    /// The row's number in its input, from 0.
+    #[default]
+    Numbers,
+    /// A text for each row.
+    Texts(Vec<&'a str>),
+    /// One text after the other, and where each begins and the last one ends.
+    Packed(&'a [u8], Whole<'a>),
+}
+
+/// A label of rows.
+#[derive(Clone, Debug)]
+pub struct Labels<'a> {
+    /// Its name.
+    pub name: String,
+    /// The place of a row's value among the values; -1: the row has none.
+    pub codes: &'a [i32],
+    /// The values.
+    pub values: Vec<String>,
+}
+
+/// Requests as columns. A column that is there has a value for each row; [`ABSENT`] stands for none.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "as the fields of a request line")]
+pub struct RequestColumns<'a> {
+    pub arrive_ns: &'a [i64],
+    pub emissions: Option<Emissions<'a>>,
+    pub schedule_ns: Option<&'a [i64]>,
+    pub prefill_ns: Option<&'a [i64]>,
+    pub end_ns: Option<&'a [i64]>,
+    pub first_token_ns: Option<&'a [i64]>,
+    pub last_token_ns: Option<&'a [i64]>,
+    pub output_tokens: Option<&'a [i64]>,
+    pub prompt_tokens: Option<&'a [i64]>,
+    pub preempt_ns: Option<Lists<'a>>,
+    pub resume_ns: Option<Lists<'a>>,
+    /// The place among [`Status::ALL`], or [`IN_FLIGHT`].
+    pub status: Option<&'a [u8]>,
+    /// Other than 0: yes.
+    pub degraded: Option<&'a [u8]>,
+    pub ids: Ids<'a>,
+    pub labels: Vec<Labels<'a>>,
+}
+
+/// Events as columns; see [`RequestColumns`].
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "as the fields of an event line")]
+pub struct EventColumns<'a> {
+    pub t_ns: &'a [i64],
+    /// 0 to 7: arrive, schedule, prefill, tokens, preempt, resume, end, any other.
+    pub ev: &'a [u8],
+    pub k: Option<Whole<'a>>,
+    pub status: Option<&'a [u8]>,
+    /// Other than 0: yes.
+    pub degraded: Option<&'a [u8]>,
+    pub prompt_tokens: Option<&'a [i64]>,
+    pub ids: Ids<'a>,
+    pub labels: Vec<Labels<'a>>,
+}
+
+fn check_len(name: &str, rows: usize, len: Option<usize>) -> Result<()> {
+    match len {
+        Some(len) if len != rows => Err(Error::value(name, format_args!("of length {rows}"), len)),
+        _ => Ok(()),
+    }
+}
+
+fn check_offsets(name: &str, offsets: Whole<'_>, rows: usize, values: usize) -> Result<()> {
+    check_len(name, rows + 1, Some(offsets.len()))?;
+    let mut before = 0;
+    for at in 0..=rows {
+        let offset = offsets.get(at);
+        if offset < before || offset > values as i64 {
+            return Err(Error::value(name, format_args!("ascending and at most {values}"), offset));
+        }
+        before = offset;
+    }
+    Ok(())
+}
+
+fn check_lists(name: &str, lists: Option<&Lists<'_>>, rows: usize) -> Result<()> {
+    lists.map_or(Ok(()), |lists| check_offsets(name, lists.offsets, rows, lists.values.len()))
+}
+
+fn check_names(rows: usize, ids: &Ids<'_>, labels: &[Labels<'_>]) -> Result<()> {
+    match ids {
+        Ids::Numbers => {}
+        Ids::Texts(texts) => check_len("ids", rows, Some(texts.len()))?,
+        Ids::Packed(bytes, offsets) => {
+            check_offsets("ids", *offsets, rows, bytes.len())?;
+            let (from, to) = (offsets.get(0) as usize, offsets.get(rows) as usize);
+            let text = std::str::from_utf8(&bytes[from..to]).ok();
+            let whole = text.is_some_and(|text| {
+                text.is_ascii() || (0..=rows).all(|at| text.is_char_boundary(offsets.get(at) as usize - from))
+            });
+            if !whole {
+                return Err(Error::value("ids", "UTF-8", "other bytes"));
+            }
+        }
+    }
+    for label in labels {
+        check_len(&label.name, rows, Some(label.codes.len()))?;
+        let codes = -1..label.values.len() as i32;
+        if let Some(code) = label.codes.iter().find(|code| !codes.contains(code)) {
+            let expected = format_args!("between -1 and {}", label.values.len() as i64 - 1);
+            return Err(Error::value(&format!("codes of label {}", label.name), expected, code));
+        }
+    }
+    Ok(())
+}
+
+impl RequestColumns<'_> {
+    fn check(&self) -> Result<()> {
+        let rows = self.arrive_ns.len();
+        for (name, column) in [
+            ("schedule_ns", self.schedule_ns),
+            ("prefill_ns", self.prefill_ns),
+            ("end_ns", self.end_ns),
+            ("first_token_ns", self.first_token_ns),
+            ("last_token_ns", self.last_token_ns),
+            ("output_tokens", self.output_tokens),
+            ("prompt_tokens", self.prompt_tokens),
+        ] {
+            check_len(name, rows, column.map(<[i64]>::len))?;
+        }
+        check_len("status", rows, self.status.map(<[u8]>::len))?;
+        check_len("degraded", rows, self.degraded.map(<[u8]>::len))?;
+        if let Some(emissions) = &self.emissions {
+            check_lists("token_offsets", Some(&emissions.times), rows)?;
+            check_len("n", emissions.times.values.len(), emissions.counts.map(|counts| counts.len()))?;
+        }
+        check_lists("preempt_offsets", self.preempt_ns.as_ref(), rows)?;
+        check_lists("resume_offsets", self.resume_ns.as_ref(), rows)?;
+        check_names(rows, &self.ids, &self.labels)
+    }
+}
+
+impl EventColumns<'_> {
+    fn check(&self) -> Result<()> {
+        let rows = self.t_ns.len();
+        check_len("ev", rows, Some(self.ev.len()))?;
+        check_len("k", rows, self.k.map(|k| k.len()))?;
+        check_len("status", rows, self.status.map(<[u8]>::len))?;
+        check_len("degraded", rows, self.degraded.map(<[u8]>::len))?;
+        check_len("prompt_tokens", rows, self.prompt_tokens.map(<[i64]>::len))?;
+        check_names(rows, &self.ids, &self.labels)
+    }
+}
+
+/// A row's number in a column, if it is there.
+#[inline]
+fn given(name: &str, column: Option<&[i64]>, row: usize, range: &Range) -> Checked<Option<i64>> {
+    match column.map(|column| column[row]) {
+        None | Some(ABSENT) => Ok(None),
+        Some(value) if range.contains(value) => Ok(Some(value)),
+        Some(value) => Err(bad_value(name, range, value)),
+    }
+}
+
+#[inline]
+fn time(name: &str, column: &[i64], row: usize) -> Checked<i64> {
+    given(name, Some(column), row, &bounds::TIME_NS)?.ok_or_else(|| missing(name))
+}
+
+/// Times that must all be legal.
+#[inline]
+fn all_times<'a>(name: &str, times: &'a [i64]) -> Checked<&'a [i64]> {
+    // A negative one leaves its sign.
+    if times.iter().fold(0, |signs, &t| signs | t) >= 0 {
+        return Ok(times);
+    }
+    let bad = times.iter().copied().find(|&t| t < 0).unwrap_or_default();
+    Err(bad_value(name, &bounds::TIME_NS, bad))
+}
+
+#[cold]
+fn no_status(highest: u8, got: u8) -> Refused {
+    Refused::new(Skip::BadValue, format!("expected status between 0 and {highest}, got {got}"))
+}
+
+/// What is kept from row to row to be filled again.
+#[derive(Default)]
+struct Room {
+    number: String,
+    labels: Vec<(String, String)>,
+    times: Vec<i64>,
+    counts: Vec<i64>,
+}
+
+impl Room {
+    /// The labels of a row, of those that are wanted.
+    fn take_labels(&mut self, wanted: &[&Labels<'_>], row: usize) {
+        let mut filled = 0;
+        for label in wanted {
+            let Some(value) = usize::try_from(label.codes[row]).ok().map(|code| &label.values[code]) else { continue };
+            if filled == self.labels.len() {
+                self.labels.push((String::new(), String::new()));
+            }
+            let (there_name, there_value) = &mut self.labels[filled];
+            there_name.clone_from(&label.name);
+            there_value.clone_from(value);
+            filled += 1;
+        }
+        self.labels.truncate(filled);
+    }
+}
+
+/// The id of a row.
+#[inline]
+fn id_of<'a>(ids: &Ids<'a>, row: usize, number: u64, room: &'a mut String) -> &'a str {
+    match ids {
+        Ids::Numbers => {
+            use std::fmt::Write;
+            room.clear();
+            let _ = write!(room, "{number}");
+            room
+        }
+        Ids::Texts(texts) => texts[row],
+        // Checked when the batch came.
+        Ids::Packed(bytes, offsets) => {
+            let id = &bytes[offsets.get(row) as usize..offsets.get(row + 1) as usize];
+            std::str::from_utf8(id).unwrap_or_default()
+        }
+    }
+}
+
+/// One input.
+struct Part {
+    run: Run,
+    flights: Flights,
+    input: Input,
+}
+
+/// All inputs, of which each comes in batches.
+pub struct ColumnRun {
+    settings: Settings,
+    wants: Vec<String>,
+    parts: Vec<Part>,
+    room: Room,
+}
+
+impl ColumnRun {
+    /// No input yet.
+    ///
+    /// # Errors
+    ///
+    /// Wrong settings.
+    pub fn new(settings: Settings) -> Result<Self> {
+        Run::new(settings.clone())?;
+        Ok(Self { wants: wanted_labels(&settings), settings, parts: Vec::new(), room: Room::default() })
+    }
+
+    /// The input of a name.
+    fn part(&mut self, name: &str, format: &str) -> Result<usize> {
+        if let Some(at) = self.parts.iter().position(|part| part.input.path == name) {
+            let there = self.parts[at].input.format();
+            if there == format {
+                return Ok(at);
+            }
+            return Err(Error::value(&format!("format of {name}"), format_args!("{there} as before"), format));
+        }
+        let mut input = Input::default();
+        name.clone_into(&mut input.path);
+        input.given_format = Some(format.to_owned());
+        self.parts.push(Part { run: Run::new(self.settings.clone())?, flights: Flights::default(), input });
+        Ok(self.parts.len() - 1)
+    }
+
+    /// Takes a batch of requests of an input, whose rows go on where its last batch ended.
+    ///
+    /// # Errors
+    ///
+    /// Columns that do not fit together, or another format than the input's.
+    pub fn requests(&mut self, name: &str, format: &str, columns: &RequestColumns<'_>) -> Result<()> {
+        columns.check()?;
+        let part = self.part(name, format)?;
+        let part = &mut self.parts[part];
+        let wanted: Vec<&Labels<'_>> = columns.labels.iter().filter(|label| self.wants.contains(&label.name)).collect();
+        for row in 0..columns.arrive_ns.len() {
+            part.input.lines += 1;
+            self.room.take_labels(&wanted, row);
+            if let Err(refused) = part.request(columns, row, &mut self.room) {
+                part.input.skip(part.input.lines, refused);
+            }
+            if part.run.has_refusals() {
+                part.note_refusals();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a batch of events of an input, whose rows go on where its last batch ended.
+    ///
+    /// # Errors
+    ///
+    /// Columns that do not fit together, or another format than the input's.
+    pub fn events(&mut self, name: &str, format: &str, columns: &EventColumns<'_>) -> Result<()> {
+        columns.check()?;
+        let part = self.part(name, format)?;
+        let part = &mut self.parts[part];
+        let wanted: Vec<&Labels<'_>> = columns.labels.iter().filter(|label| self.wants.contains(&label.name)).collect();
+        for row in 0..columns.t_ns.len() {
+            part.input.lines += 1;
+            if columns.ev[row] == 0 {
+                self.room.take_labels(&wanted, row);
+            }
+            if let Err(refused) = part.event(columns, row, &mut self.room) {
+                part.input.skip(part.input.lines, refused);
+            }
+            if part.run.has_refusals() {
+                part.note_refusals();
+            }
+        }
+        Ok(())
+    }
+
+    /// What all inputs come to.
+    ///
+    /// # Errors
+    ///
+    /// Wrong settings; they were looked at before.
+    pub fn finish(mut self) -> Result<Reduction> {
+        for part in &mut self.parts {
+            for flight in part.flights.sorted() {
+                part.run.settle(flight);
+            }
+            part.note_refusals();
+        }
+        let newest = self.parts.iter().filter_map(|part| part.run.newest()).max();
+        let mut inputs = Vec::new();
+        let mut merged: Option<Run> = None;
+        for mut part in self.parts {
+            for flight in std::mem::take(&mut part.flights).into_sorted() {
+                part.run.leave(flight, newest.unwrap_or(0));
+            }
+            part.note_refusals();
+            inputs.push(part.input);
+            match &mut merged {
+                Some(merged) => merged.merge(part.run),
+                none => *none = Some(part.run),
+            }
+        }
+        let run = merged.map_or_else(|| Run::new(self.settings), Ok)?;
+        Ok(Reduction { inputs, run, newest })
+    }
+}
+
+impl Part {
+    #[cold]
+    fn note_refusals(&mut self) {
+        for (line, counter) in self.run.take_refusals() {
+            note(&mut self.input.notices, line, counter.name(), explain(counter));
+        }
+    }
+
+    /// Takes a row of requests.
+    fn request(&mut self, columns: &RequestColumns<'_>, row: usize, room: &mut Room) -> Checked<()> {
+        let number = self.input.lines;
+        let arrive = time("arrive_ns", columns.arrive_ns, row)?;
+        let schedule = given("schedule_ns", columns.schedule_ns, row, &bounds::TIME_NS)?;
+        let prefill = given("prefill_ns", columns.prefill_ns, row, &bounds::TIME_NS)?;
+        let (mut times, mut counts): (&[i64], &[i64]) = (&[], &[]);
+        if let Some(emissions) = &columns.emissions {
+            times = emissions.times.row(row);
+            if emissions.relative {
+                room.times.clear();
+                for &offset in times {
+                    let Some(t) = arrive.checked_add(offset).filter(|&t| t >= 0) else {
+                        return Err(bad_value("dt_ns", &bounds::TIME_NS, offset));
+                    };
+                    room.times.push(t);
+                }
+                times = &room.times;
+            } else {
+                all_times("token_ns", times)?;
+            }
+            if let Some(all) = emissions.counts {
+                let from = emissions.times.offsets.get(row) as usize;
+                room.counts.clear();
+                room.counts.extend((from..from + times.len()).map(|at| all.get(at)));
+                let singles = room.counts.iter().fold(0, |other, &k| other | (k ^ 1)) == 0;
+                if !singles {
+                    if let Some(&k) = room.counts.iter().find(|&&k| !bounds::EMISSION_TOKENS.contains(k)) {
+                        return Err(bad_value("n", &bounds::EMISSION_TOKENS, k));
+                    }
+                    counts = &room.counts;
+                }
+            }
+        }
+        let output_tokens = given("output_tokens", columns.output_tokens, row, &bounds::REQUEST_TOKENS)?;
+        let untimed = match output_tokens {
+            Some(n) if times.is_empty() => {
+                let first = given("first_token_ns", columns.first_token_ns, row, &bounds::TIME_NS)?;
+                let last = given("last_token_ns", columns.last_token_ns, row, &bounds::TIME_NS)?;
+                (n > 0).then_some(UntimedTokens { n: n as u64, first, last })
+            }
+            _ => None,
+        };
+        let preempts = columns.preempt_ns.map_or(&[][..], |lists| lists.row(row));
+        let resumes = columns.resume_ns.map_or(&[][..], |lists| lists.row(row));
+        let status = columns.status.map_or(0, |status| status[row]);
+        let ended = Status::ALL.get(usize::from(status));
+        if ended.is_none() && status != IN_FLIGHT {
+            return Err(no_status(7, status));
+        }
+        let events = Finished {
+            schedule,
+            prefill,
+            emissions: times,
+            counts,
+            output_tokens: output_tokens.map(|n| n as u64),
+            untimed,
+            preempts: all_times("preempt_ns", preempts)?,
+            resumes: all_times("resume_ns", resumes)?,
+            end: given("end_ns", columns.end_ns, row, &bounds::TIME_NS)?,
+            status: ended.copied().unwrap_or_default(),
+            degraded: columns.degraded.is_some_and(|degraded| degraded[row] != 0),
+        };
+        let prompt_tokens = given("prompt_tokens", columns.prompt_tokens, row, &bounds::REQUEST_TOKENS)?;
+        if !self.run.admit(arrive, number) {
+            return Ok(());
+        }
+        let arrival = Arrival {
+            id: id_of(&columns.ids, row, number - 1, &mut room.number),
+            t: arrive,
+            prompt_tokens: prompt_tokens.unwrap_or(0) as u64,
+            labels: &room.labels,
+        };
+        if !self.is_free(arrival.id, arrive, number) {
+            return Ok(());
+        }
+        if ended.is_some() {
+            self.run.request(&arrival, &events, number);
+        } else {
+            let flight = self.run.request_in_flight(&arrival, &events, number);
+            self.flights.insert(self.flights.hash(arrival.id), flight);
+        }
+        self.input.requests += 1;
+        Ok(())
+    }
+
+    /// Takes a row of events.
+    fn event(&mut self, columns: &EventColumns<'_>, row: usize, room: &mut Room) -> Checked<()> {
+        let number = self.input.lines;
+        let code = columns.ev[row];
+        if code > 7 {
+            return Err(bad_value("ev", &Range { name: "ev", min: 0, max: 7 }, i64::from(code)));
+        }
+        let t = time("t_ns", columns.t_ns, row)?;
+        let event = match code {
+            1 => Event::Schedule,
+            2 => Event::Prefill,
+            3 => {
+                let k = columns.k.map_or(1, |k| k.get(row));
+                let k = if k == ABSENT { 1 } else { k };
+                if !bounds::EMISSION_TOKENS.contains(k) {
+                    return Err(bad_value("k", &bounds::EMISSION_TOKENS, k));
+                }
+                Event::Tokens(k as u64)
+            }
+            4 => Event::Preempt,
+            5 => Event::Resume,
+            0 => {
+                let tokens = given("prompt_tokens", columns.prompt_tokens, row, &bounds::REQUEST_TOKENS)?;
+                if self.run.admit(t, number) {
+                    let id = id_of(&columns.ids, row, number - 1, &mut room.number);
+                    let prompt_tokens = tokens.unwrap_or(0) as u64;
+                    self.arrive(&Arrival { id, t, prompt_tokens, labels: &room.labels }, number);
+                }
+                return Ok(());
+            }
+            6 => {
+                let status = columns.status.map_or(0, |status| status[row]);
+                let Some(ended) = Status::ALL[..7].get(usize::from(status)) else { return Err(no_status(6, status)) };
+                let degraded = columns.degraded.is_some_and(|degraded| degraded[row] != 0);
+                if self.run.admit(t, number) {
+                    let id = id_of(&columns.ids, row, number - 1, &mut room.number);
+                    match self.flights.remove(self.flights.hash(id), id.as_bytes()) {
+                        Some(flight) => self.run.end(flight, t, *ended, degraded, number),
+                        None => self.run.unknown(number),
+                    }
+                }
+                return Ok(());
+            }
+            _ => {
+                if self.run.admit(t, number) {
+                    self.run.pass(t);
+                }
+                return Ok(());
+            }
+        };
+        if self.run.admit(t, number) {
+            let id = id_of(&columns.ids, row, number - 1, &mut room.number);
+            let hash = self.flights.hash(id);
+            match self.flights.find(hash, id.as_bytes()) {
+                None => self.run.unknown(number),
+                Some(flight) => {
+                    if !self.run.event(flight, t, event, number) {
+                        self.run.unknown(number);
+                        self.lose(hash, id, t);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, hash: u64, id: &str, t: i64) {
+        if let Some(flight) = self.flights.remove(hash, id.as_bytes()) {
+            self.run.lose(flight, t);
+        }
+    }
+
+    /// Whether a request of this id may arrive at `t`: none is in flight, or it is found lost.
+    #[inline]
+    fn is_free(&mut self, id: &str, t: i64, number: u64) -> bool {
+        if self.flights.is_empty() {
+            return true;
+        }
+        let hash = self.flights.hash(id);
+        let Some(flight) = self.flights.find(hash, id.as_bytes()) else { return true };
+        let lost = self.run.overdue(flight, t);
+        if lost {
+            self.lose(hash, id, t);
+        } else {
+            self.run.already_in_flight(flight, t, number);
+        }
+        lost
+    }
+
+    fn arrive(&mut self, arrival: &Arrival<'_>, number: u64) {
+        if self.is_free(arrival.id, arrival.t, number) {
+            let flight = self.run.arrive(arrival);
+            self.flights.insert(self.flights.hash(arrival.id), flight);
+            self.input.requests += 1;
+        }
+    }
+}
