@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tokenpulse.model import SLO
-from tokenpulse.profiles.registry import PROFILES, headline, profile
+from tokenpulse.profiles.registry import PROFILES, profile
 from tokenpulse.profiles.rows import Figures
 from tokenpulse.records import Records
 
@@ -26,8 +26,8 @@ SAME = 1e-8
 WHY = {
     "ttft": "tokenpulse takes a TTFT when it happens, so that requests that failed later count too; the other tools "
     "count those that succeeded",
-    "tpot": "tokenpulse, inference-perf: last token minus first by N - 1; vLLM, SGLang, genai-bench, MLPerf: the end "
-    "of the answer in place of the last token; GuideLLM: the whole request by N, weighted by N",
+    "tpot": "last token minus first by N - 1 (tokenpulse, inference-perf), the end of the answer in place of the last "
+    "token (vLLM, SGLang, genai-bench, MLPerf), or the whole request by N, weighted by N (GuideLLM)",
     "itl": "one gap a chunk (vLLM), a token (tokenpulse; SGLang over its own endpoint) or a token time, 0 within a "
     "chunk (inference-perf); or one mean a request: AIPerf and genai-perf without the TTFT, GuideLLM weighted by "
     "N - 1, llmperf with the TTFT in it",
@@ -74,7 +74,7 @@ def side_by_side(
     """
     names = list(PROFILES) if names is None else list(names)
     made = {name: (profiles or {}).get(name) or profile(name, records, goodput=goodput) for name in names}
-    heads = {name: headline(name, figures) for name, figures in made.items()}
+    heads = {name: figures["tokenpulse"]["headline"] for name, figures in made.items()}
     columns = {
         figure: values
         for figure in FIGURES

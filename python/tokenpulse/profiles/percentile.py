@@ -43,7 +43,7 @@ def linear(values: Floats, q: Sequence[float]) -> Floats:
     [2.5, 3.9699999999999998]
     """
     values, shares = _checked(values, q)
-    return np.asarray(np.percentile(values, shares * 100), np.float64)
+    return np.asarray(np.quantile(values, shares), np.float64)
 
 
 def floor_index(values: Floats, q: Sequence[float]) -> Floats:

@@ -72,7 +72,8 @@ def profile(
     the run itself used, where its file says. `summary` is the tool's own summary, for what only it knows: the times of
     AIPerf's phase, the percentiles that were asked for. What the records cannot give is None, or absent where the tool
     would leave it out. One key is not the tool's: `tokenpulse` holds the `choices`, what is `absent` and why, the
-    `limits` of goodput that were used, and the `values` held in memory.
+    `headline` (the figures that all tools have, by our names, in seconds), the `limits` of goodput that were used, and
+    the `values` held in memory.
 
     Raises ValueError for an unknown name, a limit that is none, and a run of more than `LIMIT` values.
 
@@ -100,6 +101,7 @@ def profile(
     said["tokenpulse"] = {
         "choices": chosen.choices.to_dict(),
         "absent": dict(rows.absent),
+        "headline": headline(name, said),
         "limits": limits,
         "values": {"held": held, "at_most": LIMIT},
     }
