@@ -276,8 +276,8 @@ class Records:
 
         Where the file has no times at all every request arrives at 0: its durations are right, and whatever needs a
         clock is named in `absent`. A row whose arrival alone is unknown bears `ABSENT`, which the core counts as a
-        bad value. A row with emissions has `token_ns`; one without has `first_token_ns`, `last_token_ns` and
-        `output_tokens`, where they are known.
+        missing field. A row with emissions has `token_ns`; one without has `first_token_ns`, `last_token_ns` and
+        `output_tokens`, where they are known; where only their times are, one token stands for them.
         """
         if self.warmup is not None and bool(self.warmup.any()):
             return replace(self.select(~self.warmup), warmup=None).columns()
@@ -298,7 +298,9 @@ class Records:
         last = np.where((last == ABSENT) & (self._tokens() == 1), first, last)
         columns["first_token_ns"] = np.where(emits, ABSENT, first)
         columns["last_token_ns"] = np.where(emits, ABSENT, last)
-        columns["output_tokens"] = self._tokens()
+        # A request whose first token was seen has one at least; without it the core would know of no token.
+        uncounted = (self._tokens() == ABSENT) & ~emits & (first != ABSENT)
+        columns["output_tokens"] = np.where(uncounted, 1, self._tokens())
         end = self._point(self.end, base, self.latency)
         if self.end_ns is not None:
             end = np.where(self.end_ns == ABSENT, end, self.end_ns)

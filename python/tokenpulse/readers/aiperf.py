@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from tokenpulse.readers.rows import (
     statuses,
     unique,
     unsummed,
+    whole,
 )
 from tokenpulse.records import ABSENT, Records, Summary
 
@@ -81,7 +83,7 @@ def read(source: Source) -> Iterator[Records]:
     rows = _Rows(source.name)
     for line, value in json_lines(source, rows.faults):
         try:
-            rows.add(obj(value, "a line"))
+            rows.add(whole(value, "a line"))
         except UnreadableError as fault:
             rows.faults.skip(line, fault.reason, str(fault))
     yield rows.records()
@@ -159,11 +161,9 @@ class _Rows:
             own_units=self.units,
             absent=absent,
             definitions=dict(DEFINITIONS),
-            skipped=self.faults.skipped,
-            notices=self.faults.notices,
         )
         unsummed(records, self.faults)
-        return records
+        return replace(records, **self.faults.taken())
 
 
 def _value(metrics: dict[str, Any], name: str) -> Any:

@@ -18,10 +18,10 @@ from tokenpulse.readers.rows import (
     floats,
     integer,
     ints,
-    obj,
     scalars,
     seconds,
     statuses,
+    whole,
 )
 from tokenpulse.records import ABSENT, Records
 
@@ -60,7 +60,7 @@ class DurationRows:
     def add(self, place: int, row: Any) -> None:
         """One request; a row at fault is skipped and counted."""
         try:
-            self._add(obj(row, f"request {place}"))
+            self._add(whole(row, f"request {place}"))
         except UnreadableError as error:
             self.faults.skip(place, error.reason, f"request {place}: {error}")
 
@@ -99,7 +99,6 @@ class DurationRows:
             errors=self.errors,
             own=self.own.finish(),
             absent=absent | {"latency.itl": NO_TOKENS},
-            skipped=self.faults.skipped,
-            notices=self.faults.notices,
+            **self.faults.taken(),
             **about,
         )

@@ -32,23 +32,24 @@ def recognises(keys: Set[str]) -> str | None:
 
 def read(source: Source) -> Iterator[Records | Summary]:
     """Every run of the file; there is one."""
-    table, place = _table(source), 0
-    for path, _, value in elements(source, table.faults, ["$", "individual_request_metrics[*]"]):
+    faults = Faults(source.name)
+    table, place = _table(faults), 0
+    for path, _, value in elements(source, faults, ["$", "individual_request_metrics[*]"]):
         if value is FORGET:
-            table, place = _table(source), 0
+            table, place = _table(faults), 0
         elif path != "$":
             place += 1
             table.add(place, value)
         else:
             yield _run(obj(value, "the document"), table)
-            table, place = _table(source), 0
+            table, place = _table(faults), 0
     if place:
         raise UnreadableError("truncated", "the document ends before its _time_unit")
 
 
-def _table(source: Source) -> DurationRows:
+def _table(faults: Faults) -> DurationRows:
     return DurationRows(
-        Faults(source.name),
+        faults,
         ttft="ttft",
         e2e="e2e_latency",
         prompt="num_input_tokens",

@@ -29,6 +29,7 @@ from tokenpulse.readers.rows import (
     obj,
     optional,
     statuses,
+    whole,
 )
 from tokenpulse.readers.summaries import figure
 from tokenpulse.records import ABSENT, Ragged, Records
@@ -58,24 +59,27 @@ def recognises(keys: Set[str]) -> str | None:
 
 def read(source: Source) -> Iterator[Records | Forget]:
     """One run for each experiment."""
-    rows, place = _Rows(Faults(source.name)), 0
-    for path, _, value in elements(source, rows.faults, ["experiments[*]", "experiments[*].requests[*]"]):
+    faults = Faults(source.name)
+    rows, place = _Rows(faults), 0
+    for path, _, value in elements(source, faults, ["experiments[*]", "experiments[*].requests[*]"]):
         if value is FORGET:
-            rows, place = _Rows(Faults(source.name)), 0
+            rows, place = _Rows(faults), 0
             if path == "experiments":
                 yield FORGET
             continue
         if path == "experiments[*]":
             yield rows.records(obj(value, "an experiment"))
-            rows, place = _Rows(Faults(source.name)), 0
+            rows, place = _Rows(faults), 0
             continue
         place += 1
         try:
-            rows.add(obj(value, "a request"))
+            rows.add(whole(value, "a request"))
         except UnreadableError as error:
-            rows.faults.skip(place, error.reason, f"request {place} of the experiment: {error}")
+            faults.skip(place, error.reason, f"request {place} of the experiment: {error}")
     if place:
         yield rows.records({})
+    else:
+        faults.end()
 
 
 class _Rows:
@@ -162,8 +166,7 @@ class _Rows:
             },
             absent=absent,
             definitions=dict(DEFINITIONS),
-            skipped=self.faults.skipped,
-            notices=self.faults.notices,
+            **self.faults.taken(),
         )
 
 

@@ -29,6 +29,7 @@ from tokenpulse.readers.rows import (
     scalars,
     statuses,
     unique,
+    whole,
 )
 from tokenpulse.readers.summaries import figure
 from tokenpulse.records import ABSENT, Records, Summary, time_ns
@@ -62,11 +63,7 @@ _MILESTONES = {
 
 def recognises(keys: Set[str]) -> str | None:
     """Whether these keys are of GuideLLM's report."""
-    if (
-        "metadata.guidellm_version" in keys
-        or "benchmarks[].type_" in keys
-        or "benchmarks[].requests.successful" in keys
-    ):
+    if keys & {"metadata.guidellm_version", "benchmarks[].type_", "benchmarks[].requests.successful"}:
         return FORMAT
     return FORMAT if "benchmarks[]" in keys and keys & {"args", "benchmarks[].run_id", "benchmarks[].config"} else None
 
@@ -85,15 +82,16 @@ def read(source: Source) -> Iterator[Records | Summary | Forget]:
         elif path in _REQUESTS:
             place += 1
             try:
-                rows.add(obj(value, "a request"), _REQUESTS[path])
-            except UnreadableError as fault:
-                faults.skip(place, fault.reason, f"request {place} of the benchmark: {fault}")
-            continue
-        yield rows.run(obj(value, "a benchmark"))
-        faults = Faults(source.name)
-        rows, place = _Rows(faults), 0
-    if len(rows.status) or faults.skipped:
+                rows.add(whole(value, "a request"), _REQUESTS[path])
+            except UnreadableError as error:
+                rows.faults.skip(place, error.reason, f"request {place} of the benchmark: {error}")
+        else:
+            yield rows.run(obj(value, "a benchmark"))
+            rows, place = _Rows(faults), 0
+    if len(rows.status):
         yield rows.run({})
+    else:
+        faults.end()
 
 
 class _Rows:
@@ -161,8 +159,7 @@ class _Rows:
                 run=about,
                 absent=dict.fromkeys(("requests", "latency", "timeline", "flow"), "the file holds no single request"),
                 definitions=dict(DEFINITIONS),
-                skipped=self.faults.skipped,
-                notices=self.faults.notices,
+                **self.faults.taken(),
             )
         if total is not None and kept < total:
             self.faults.note(None, "missing_field", f"the file holds {kept} of {total} requests: a sample")
@@ -200,8 +197,7 @@ class _Rows:
             absent=SERVER_SIDE
             | {"latency.itl": "the file has the first and the last token's time of each request only"},
             definitions=dict(DEFINITIONS),
-            skipped=self.faults.skipped,
-            notices=self.faults.notices,
+            **self.faults.taken(),
         ).take(rows)
 
 

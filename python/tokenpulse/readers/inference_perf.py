@@ -28,10 +28,10 @@ from tokenpulse.readers.rows import (
     ints,
     number,
     numbers,
-    obj,
     optional,
     scalars,
     statuses,
+    whole,
 )
 from tokenpulse.readers.summaries import figure
 from tokenpulse.records import ABSENT, Floats, Ragged, Records, Summary, time_ns
@@ -66,7 +66,7 @@ def read(source: Source) -> Iterator[Records]:
     skip = ["[*].response", "[*].info.response_metrics.response_chunks"]
     for place, (_, _, value) in enumerate(elements(source, faults, ["[*]"], skip=skip), 1):
         try:
-            rows.add(obj(value, "a request"))
+            rows.add(whole(value, "a request"))
         except UnreadableError as fault:
             faults.skip(place, fault.reason, f"request {place}: {fault}")
     yield rows.records()
@@ -156,8 +156,7 @@ class _Rows:
             own_ragged={"output_token_times": tokens, "chunk_times": chunks},
             absent=absent,
             definitions=dict(DEFINITIONS),
-            skipped=self.faults.skipped,
-            notices=self.faults.notices,
+            **self.faults.taken(),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 
 from tokenpulse.readers.documents import Source, elements
-from tokenpulse.readers.rows import Faults, UnreadableError, brief
+from tokenpulse.readers.rows import Faults, brief
 from tokenpulse.readers.summaries import figure, normalised, rate
 from tokenpulse.records import Summary
 
@@ -65,5 +65,4 @@ def read(source: Source) -> Iterator[Summary]:
             absent=dict.fromkeys(("requests", "latency", "timeline", "flow"), "InferenceX publishes summaries only"),
             definitions=dict(DEFINITIONS),
         )
-    if faults.skipped:
-        raise UnreadableError(next(iter(faults.skipped)), faults.notices[0]["message"])
+    faults.end()

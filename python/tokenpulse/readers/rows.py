@@ -39,7 +39,7 @@ class UnreadableError(Exception):
 
 
 class Faults:
-    """The rows of one input that were left out, by reason, and the first of them in words."""
+    """The rows of an input that were left out, by reason, and the first of each run in words."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -55,6 +55,17 @@ class Faults:
         """Something to be known about a row, which is not left out for it."""
         if len(self.notices) < NOTICES:
             self.notices.append({"path": self.path, "line": place, "reason": reason, "message": message})
+
+    def taken(self) -> dict[str, Any]:
+        """What was left out since the last call, as `skipped` and `notices` of the run that it belongs to."""
+        given = {"skipped": self.skipped, "notices": self.notices}
+        self.skipped, self.notices = {}, []
+        return given
+
+    def end(self) -> None:
+        """Nothing came after the last run: a fault there is no run of its own, but the end of the reading."""
+        if self.skipped:
+            raise UnreadableError(next(iter(self.skipped)), self.notices[0]["message"])
 
 
 def brief(value: Any) -> str:
@@ -88,6 +99,13 @@ def obj(value: Any, name: str) -> dict[str, Any]:
     if value is None:
         raise UnreadableError("missing_field", f"{name}: expected an object, got nothing")
     raise UnreadableError("wrong_type", f"{name}: expected an object, got {brief(value)}")
+
+
+def whole(value: Any, name: str) -> dict[str, Any]:
+    """A row that is an object; one that is none is counted as `not_object`, as a line of ours would be."""
+    if not isinstance(value, dict):
+        raise UnreadableError("not_object", f"{name}: expected an object, got {brief(value)}")
+    return value
 
 
 def optional(value: Any, name: str) -> dict[str, Any]:

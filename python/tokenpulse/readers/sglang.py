@@ -65,9 +65,7 @@ def read(source: Source) -> Iterator[Records | Summary]:
             faults.skip(place, error.reason, str(error))
             continue
         yield run
-        faults = Faults(source.name)
-    if faults.skipped:
-        raise UnreadableError("not_json", faults.notices[0]["message"])
+    faults.end()
 
 
 def _run(parts: dict[str, Any], place: int, faults: Faults) -> Records | Summary:
@@ -91,8 +89,7 @@ def _run(parts: dict[str, Any], place: int, faults: Faults) -> Records | Summary
             run=about,
             absent=dict.fromkeys(("requests", "latency", "timeline", "flow"), why),
             definitions=dict(DEFINITIONS),
-            skipped=faults.skipped,
-            notices=faults.notices,
+            **faults.taken(),
         )
     return vllm.records(
         columns,

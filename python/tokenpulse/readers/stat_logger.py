@@ -34,6 +34,7 @@ from tokenpulse.readers.rows import (
     seconds,
     statuses,
     unique,
+    whole,
 )
 from tokenpulse.records import ABSENT, Records, Series, duration_ns, time_ns
 
@@ -72,7 +73,7 @@ def read(source: Source) -> Iterator[Records]:
     log = _Log(Faults(source.name))
     for line, value in json_lines(source, log.faults):
         try:
-            log.add(obj(value, "a line"))
+            log.add(whole(value, "a line"))
         except UnreadableError as error:
             log.faults.skip(line, error.reason, str(error))
     yield log.records()
@@ -198,8 +199,7 @@ class _Log:
                 "slowest.ttft": "times to first token come without the request's id",
             },
             definitions=dict(DEFINITIONS),
-            skipped=self.faults.skipped,
-            notices=self.faults.notices,
+            **self.faults.taken(),
         )
 
 

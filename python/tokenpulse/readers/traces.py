@@ -20,7 +20,7 @@ from tokenpulse.readers.rows import (
     integer,
     ints,
     number,
-    obj,
+    whole,
 )
 from tokenpulse.records import ABSENT, Ragged, Workload
 
@@ -74,8 +74,7 @@ class _Trace:
             failed=np.array(self.failed, np.bool_) if any(self.failed) else None,
             labels=self.labels.finish(),
             absent=dict(_ABSENT),
-            skipped=self.faults.skipped,
-            notices=self.faults.notices,
+            **self.faults.taken(),
             **about,
         )
 
@@ -127,7 +126,7 @@ def read_mooncake(source: Source) -> Iterator[Workload]:
     hashes = RaggedColumn("Q")
     for line, value in json_lines(source, trace.faults):
         try:
-            row = obj(value, "a line")
+            row = whole(value, "a line")
             arrive = number(row.get("timestamp"), "timestamp")
             if not 0 <= arrive < 9.2e12:
                 raise UnreadableError("bad_value", f"timestamp: expected ms of 0 or more, got {arrive!r}")

@@ -39,8 +39,12 @@ _SUMMARY_ONLY = "the file holds the tool's summary only: run it with --save-deta
 
 def recognises(keys: Set[str]) -> str | None:
     """Which of vLLM's files these keys are of, if any."""
-    ours = {"model_id", "num_prompts", "request_rate"} <= keys or {"endpoint_type", "model_id"} <= keys
-    if not ours or not keys & {"duration", "completed", "ttfts", "burstiness", "tokenizer_id"}:
+    ours = (
+        {"model_id", "num_prompts", "request_rate"} <= keys
+        or {"ttfts", "itls"} <= keys
+        or bool(keys & {"endpoint_type", "burstiness"} and keys & {"model_id", "duration", "completed", "errors"})
+    )
+    if not ours:
         return None
     return DETAILED if "input_lens" in keys or "ttfts" in keys else SUMMARY
 
@@ -175,8 +179,7 @@ def records(
         summary=summary,
         absent=absent,
         definitions=definitions,
-        skipped=faults.skipped,
-        notices=faults.notices,
+        **faults.taken(),
         **about,
     )
 
