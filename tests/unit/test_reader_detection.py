@@ -141,7 +141,7 @@ def test_progress_is_told_and_may_end_the_reading() -> None:
     assert told
     assert all(0 <= done <= size for done, size in told)
 
-    def enough(done: int, size: int) -> None:
+    def enough(*_: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -179,7 +179,7 @@ def test_a_file_that_breaks_off_keeps_what_came_before() -> None:
     broken = only(late)
     assert (len(broken), statuses(broken)) == (3, ["stop", "error", "stop"])
     assert broken.skipped == {"truncated": 1}
-    with pytest.raises(FormatError, match="truncated|ends|expected"):
+    with pytest.raises(FormatError, match=r"line 1, byte \d+"):
         readers.read(dumped(RUN)[:200])
 
 

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-
 from tokenpulse import readers
 from tokenpulse.engine import ColumnReducer
 from tokenpulse.model import STATUSES
