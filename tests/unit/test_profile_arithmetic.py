@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from profiling import run
+from profiling import document, run
 
+from tokenpulse import readers
 from tokenpulse.model import SLO
 from tokenpulse.profiles import PROFILES, profile, side_by_side
 from tokenpulse.records import Ragged
@@ -123,6 +126,25 @@ def test_limits_of_the_run_itself() -> None:
     assert profile("vllm", one)["request_goodput"] == 1.0
     assert profile("vllm", one, goodput={"ttft": 0.05})["request_goodput"] == 0.0
     assert profile("vllm", one, goodput=SLO(ttft=0.2, tpot=0.05))["tokenpulse"]["limits"] == {"ttft": 0.2, "tpot": 0.05}
+
+
+def test_limits_of_a_guidellm_file(tmp_path) -> None:
+    said = document("guidellm_errors.json.gz")
+    said["benchmarks"][0]["config"] = {"slo": {"ttft_ms": 300.0, "tpot_ms": None, "e2el_ms": 1000.0}}
+    path = tmp_path / "benchmarks.json"
+    path.write_text(json.dumps(said))
+    (one,) = readers.read(str(path))
+    found = profile("guidellm", one)
+    assert found["tokenpulse"]["limits"] == {"ttft": 0.3, "e2e": 1.0}
+    requests = said["benchmarks"][0]["requests"]
+    told = [one for one in requests["successful"] if one["time_to_first_token_ms"] is not None]
+    good = sum(one["time_to_first_token_ms"] <= 300 and one["request_latency"] <= 1.0 for one in told)
+    assert 0 < good < len(told)
+    assert found["slo_determined_requests"] == len(told) + len(requests["errored"])
+    assert found["slo_attainment"] == good / found["slo_determined_requests"]
+    assert found["request_goodput"]["successful"]["count"] == good
+    assert found["request_goodput"]["successful"]["mean"] == pytest.approx(good / 9.0, rel=1e-4)
+    assert found["request_goodput"]["errored"]["count"] == 0
 
 
 def test_limits_that_a_tool_does_not_have_are_named() -> None:

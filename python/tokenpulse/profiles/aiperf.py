@@ -74,7 +74,8 @@ UNITS = {
 WITH_ERRORS = ("request_latency", "time_to_first_token", "decode_duration", "inter_token_latency")
 """What also has a distribution in which every error took for ever."""
 
-OVERFLOW = re.compile(r"maximum context length|context[ _]length|context window|prompt is too long", re.IGNORECASE)
+OVERFLOW = re.compile(r"context length|maximum context|context_length_exceeded|prompt is too long", re.IGNORECASE)
+"""How AIPerf tells that a prompt was longer than the server takes, by the words of the error."""
 
 USAGE_LIMIT = 10.0
 """Percent by which the server's count may differ from the client's."""

@@ -52,7 +52,7 @@ HEADLINE = {
     "requests.failed": (("request_totals", "errored"), 1),
     "requests_per_second": (("requests_per_second", "successful", "mean"), 1),
     "output_tokens_per_second": (("output_tokens_per_second", "successful", "mean"), 1),
-    "goodput": (("request_goodput",), 1),
+    "goodput": (("request_goodput", "successful", "mean"), 1),
     "attainment": (("slo_attainment",), 1),
 }
 
@@ -289,10 +289,6 @@ def _over_time(rows: Rows, requests: Requests, groups: dict[str, Bools], window:
         rows.missing("rates and concurrency", "the file has no times of the requests")
         return {}
 
-    def ends(keep: Bools) -> Figures:
-        times = known(requests.end[keep])
-        return rates(times, np.ones(times.size), window)
-
     def running(keep: Bools) -> Figures:
         held = keep & ~np.isnan(requests.start) & ~np.isnan(requests.end)
         return concurrency(requests.start[held], requests.end[held], window=window)
@@ -312,7 +308,7 @@ def _over_time(rows: Rows, requests: Requests, groups: dict[str, Bools], window:
         return rates(np.concatenate((early, late)), np.concatenate((some, more)), window)
 
     return {
-        "requests_per_second": _by_status(groups, ends),
+        "requests_per_second": _by_status(groups, lambda keep: _ends(requests, keep, window)),
         "request_concurrency": _by_status(groups, running),
         "prompt_tokens_per_second": _by_status(groups, read),
         "output_tokens_per_second": _by_status(groups, written),
@@ -373,7 +369,7 @@ def _attainment(
 ) -> Figures:
     """How many met every limit, of those of which that can be told; errors are bad, cancelled requests left out."""
     nothing: Figures = {"slo_attainment": None, "slo_determined_requests": 0, "request_goodput": None}
-    values = {"ttft": requests.ttft / 1000, "tpot": requests.itl / 1000, "e2e": requests.latency}
+    values = {"ttft": requests.ttft, "tpot": requests.itl, "e2e": requests.latency * 1000}  # ms
     for name in limits.keys() - values.keys():
         rows.missing(f"goodput limit {name}", "GuideLLM knows no such limit; it was passed over")
     held = {name: limit for name, limit in limits.items() if name in values}
@@ -385,13 +381,25 @@ def _attainment(
     for name, limit in held.items():
         told &= ~np.isnan(values[name])
         with np.errstate(invalid="ignore"):
-            met &= values[name] <= limit
-    good, judged = int((met & told).sum()), int(told.sum()) + int(groups["errored"].sum())
+            met &= values[name] <= limit * 1000
+    conforming = met & told
+    judged = int(told.sum()) + int(groups["errored"].sum())
     if not judged:
         return nothing
-    seconds = None if window is None else window[1] - window[0]
+    goodput: Figures | None = None
+    if window is not None:
+        # A distribution over time as every rate, of which only the successful have any.
+        nobody = np.zeros(len(rows), np.bool_)
+        chosen = {name: conforming if name in ("successful", "total") else nobody for name in groups}
+        goodput = _by_status(chosen, lambda keep: _ends(requests, keep, window))
     return {
-        "slo_attainment": good / judged,
+        "slo_attainment": int(conforming.sum()) / judged,
         "slo_determined_requests": judged,
-        "request_goodput": good / seconds if seconds else None,
+        "request_goodput": goodput,
     }
+
+
+def _ends(requests: Requests, keep: Bools, window: tuple[float, float]) -> Figures:
+    """The rate at which requests ended."""
+    times = known(requests.end[keep])
+    return rates(times, np.ones(times.size), window)

@@ -260,5 +260,15 @@ def _about(benchmark: dict[str, Any]) -> dict[str, Any]:
         "duration": figure(benchmark.get("duration")),
         "requested_rate": figure(strategy.get("rate")),
         "concurrency": figure(strategy.get("streams")) or figure(strategy.get("max_concurrency")),
+        "goodput": _limits(benchmark),
         "settings": {key: value for key, value in benchmark.items() if key not in ("metrics", "requests")},
     }
+
+
+def _limits(benchmark: dict[str, Any]) -> dict[str, float]:
+    """The limits that goodput was judged by, in s (the file has ms); none were set where they are null."""
+    config = benchmark.get("config")
+    told = config.get("slo") if isinstance(config, dict) else None
+    names = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2el_ms"}
+    given = {name: figure(told.get(key)) for name, key in names.items()} if isinstance(told, dict) else {}
+    return {name: limit / 1e3 for name, limit in given.items() if limit is not None}
