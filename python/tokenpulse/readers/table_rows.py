@@ -1,0 +1,181 @@
+"""The rows of a table as `Records`: taken by the core as lines that say the same, so that it accepts the same ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpulse import engine
+from tokenpulse.model import STATUSES
+from tokenpulse.readers import own
+from tokenpulse.records import ABSENT, Ints, Records
+
+if TYPE_CHECKING:
+    from tokenpulse.readers.table import Table
+
+Columns = dict[str, Any]
+
+EVENTS = ("arrive", "schedule", "prefill", "tokens", "preempt", "resume", "end", "ready")
+NUMBERS = ("arrive_ns", "schedule_ns", "prefill_ns", "end_ns", "first_token_ns", "last_token_ns", "output_tokens")
+LISTS = (("token_ns", "token_offsets"), ("dt_ns", "token_offsets"), ("n", "token_offsets"))
+STALLS = (("preempt_ns", "preempt_offsets"), ("resume_ns", "resume_offsets"))
+UNSAID = {STATUSES.index("lost"): "abort", 255: "abort"}
+"""Statuses that no line has, and what stands for them: they are put back."""
+
+
+def records(table: Table) -> Records:
+    """See `Table.records`."""
+    batches = list(table.columns())
+    if batches and batches[0][0] == "events":
+        lines = [line for _, columns in batches for line in _event_lines(columns)]
+        found = own.of_rows(_read(table.name, lines))
+    else:
+        found = _of_requests(table.name, [columns for _, columns in batches])
+    skipped = dict(found.skipped)
+    for reason, count in table.skipped.items():
+        skipped[reason] = skipped.get(reason, 0) + count
+    return replace(found, tool="table", format=table.format, skipped=skipped, notices=[*found.notices, *table.notices])
+
+
+def _read(name: str, lines: list[str]) -> dict[str, Any]:
+    text = "\n".join(lines).encode()
+    lines.clear()
+    return dict(engine.read_rows_bytes([(name, text)], max_tokens=own.MAX_TOKENS))
+
+
+def _event_lines(columns: Columns) -> Iterator[str]:
+    ids = texts_of(columns.get("ids"))
+    labels = _label_texts(columns)
+    optional = [(name, columns[name].tolist()) for name in ("k", "prompt_tokens") if name in columns]
+    statuses, degraded = columns.get("status"), columns.get("degraded")
+    for row, (t, code) in enumerate(zip(columns["t_ns"].tolist(), columns["ev"].tolist(), strict=True)):
+        line: dict[str, Any] = {"ev": EVENTS[code] if code < len(EVENTS) else "?"}
+        if t != ABSENT:
+            line["t_ns"] = t
+        line |= {name: values[row] for name, values in optional if values[row] != ABSENT}
+        if ids is not None:
+            line["id"] = ids[row]
+        if statuses is not None and line["ev"] == "end":
+            line["status"] = _status(int(statuses[row]))
+        if degraded is not None and degraded[row]:
+            line["degraded"] = True
+        if labels and line["ev"] == "arrive":
+            line["labels"] = {name: texts[row] for name, texts in labels.items()}
+        yield json.dumps(line)
+
+
+def _status(code: int) -> str:
+    return STATUSES[code] if code < STATUSES.index("lost") else "?"
+
+
+def _of_requests(name: str, batches: list[Columns]) -> Records:
+    """A row's number stands for its id; by it the accepted rows have back what no line says."""
+    lines: list[str] = []
+    first_row = lacking = 0
+    for columns in batches:
+        known = columns["arrive_ns"] != ABSENT
+        lacking += int((~known).sum())
+        lines.extend(_request_lines(columns, np.flatnonzero(known), first_row))
+        first_row += len(known)
+    found = own.of_rows(_read(name, lines))
+    rows = np.array(found.ids or [], np.int64)
+    status = _joined(batches, "status", 0, np.uint8)[rows]
+    unsaid = np.isin(status, list(UNSAID))
+    tokens = _joined(batches, "output_tokens")[rows]
+    output = found.output_tokens if found.output_tokens is not None else np.full(len(rows), ABSENT, np.int64)
+    differs = (tokens != ABSENT) & (tokens != output)
+    end_ns = found.end_ns if found.end_ns is not None else np.full(len(rows), ABSENT, np.int64)
+    in_flight = status == 255
+    changed: dict[str, Any] = {
+        "ids": _ids(batches, rows),
+        "labels": _labels(batches, rows),
+        "status": np.where(unsaid, status, found.status),
+        "end_ns": np.where(in_flight, ABSENT, end_ns),
+        "latency": np.where(in_flight, np.nan, found.latency),
+        "output_tokens": np.where(differs, tokens, output),
+        "chunk_tokens": None if differs.any() else found.chunk_tokens,
+        "skipped": found.skipped | ({"missing_field": lacking} if lacking else {}),
+    }
+    if any("cached_tokens" in columns for columns in batches):
+        changed["cached_tokens"] = _joined(batches, "cached_tokens")[rows]
+    return replace(found, **changed)
+
+
+def _request_lines(columns: Columns, rows: Ints, first_row: int) -> Iterator[str]:
+    numbers = [(name, columns[name].tolist()) for name in NUMBERS if name in columns]
+    prompts = columns["prompt_tokens"].tolist() if "prompt_tokens" in columns else None
+    lists = [
+        (name, columns[name].tolist(), columns[offsets].tolist())
+        for name, offsets in (*LISTS, *STALLS)
+        if name in columns
+    ]
+    statuses, degraded = columns.get("status"), columns.get("degraded")
+    for row in rows.tolist():
+        parts = [f'"id":"{first_row + row}"']
+        parts += [f'"{name}":{values[row]}' for name, values in numbers if values[row] != ABSENT]
+        if prompts is not None and prompts[row] != ABSENT:
+            parts.append(f'"prompt_tokens":{prompts[row]}')
+        timed = any(name in ("token_ns", "dt_ns") and at[row] < at[row + 1] for name, _, at in lists)
+        for name, values, at in lists:
+            # A row without emissions is one whose tokens have no times.
+            if timed or (name, "token_offsets") not in LISTS:
+                parts.append(f'"{name}":{values[at[row] : at[row + 1]]}')
+        if statuses is not None:
+            code = int(statuses[row])
+            parts.append(f'"status":"{UNSAID.get(code) or _status(code)}"')
+        if degraded is not None and degraded[row]:
+            parts.append('"degraded":true')
+        yield "{" + ",".join(parts) + "}"
+
+
+def _joined(batches: list[Columns], name: str, absent: int = ABSENT, dtype: Any = np.int64) -> NDArray[Any]:
+    """A column of all batches."""
+    columns = [
+        columns[name] if name in columns else np.full(len(columns["arrive_ns"]), absent, dtype) for columns in batches
+    ]
+    return np.concatenate(columns) if columns else np.empty(0, dtype)
+
+
+def texts_of(ids: Any) -> list[str] | None:
+    """Ids as they are given to the core, as texts; None: they have none."""
+    if ids is None or isinstance(ids, list):
+        return ids
+    text, offsets = bytes(ids[0]), ids[1].tolist()
+    return [text[start:end].decode() for start, end in pairwise(offsets)]
+
+
+def _ids(batches: list[Columns], rows: Ints) -> list[str]:
+    names: list[str] = []
+    for columns in batches:
+        own_ids = texts_of(columns.get("ids"))
+        numbers = range(len(names), len(names) + len(columns["arrive_ns"]))
+        names.extend(map(str, numbers) if own_ids is None else own_ids)
+    return [names[row] for row in rows.tolist()]
+
+
+def _label_texts(columns: Columns) -> dict[str, list[str | None]]:
+    return {
+        name: [None if code < 0 else texts[code] for code in codes.tolist()]
+        for name, (codes, texts) in (columns.get("labels") or {}).items()
+    }
+
+
+def _labels(batches: list[Columns], rows: Ints) -> dict[str, tuple[NDArray[np.int32], list[str]]]:
+    """Labels of the rows, whose codes are the same in all batches."""
+    names = list(dict.fromkeys(name for columns in batches for name in columns.get("labels") or {}))
+    found = {}
+    for name in names:
+        known: dict[str, int] = {}
+        parts = []
+        for columns in batches:
+            codes, texts = (columns.get("labels") or {}).get(name) or (np.full(len(columns["arrive_ns"]), -1), [])
+            table = np.array([*(known.setdefault(text, len(known)) for text in texts), -1], np.int32)
+            parts.append(table[codes])
+        found[name] = (np.concatenate(parts)[rows], list(known))
+    return found
