@@ -64,18 +64,22 @@ class Map:
     def of(cls, report: Report) -> Map | None:
         """None where no successful request has both a TTFT and a TPOT."""
         grid, coarse = report.reduction["grid"], report.attainment_grid
-        if coarse is None or all(tpot is None for _, tpot, _ in grid["cells"]):
+        if coarse is None:
             return None
         rows = _steps([ttft for ttft, _, _ in grid["cells"]], [slo.ttft for slo in report.slos])
         columns = _steps([tpot for _, tpot, _ in grid["cells"] if tpot is not None], [slo.tpot for slo in report.slos])
+        if not rows or not columns:
+            return None
         within = within_limits(grid["cells"], rows, columns)
         return cls([upper_edge(i) for i in rows], [upper_edge(i) for i in columns], within / coarse["judged"])
 
 
 def _steps(held: Sequence[int], limits: Sequence[float]) -> list[int]:
     """Buckets whose upper edges are the map's limits: from one below all that hold something to the last that does,
-    and on to an SLO's limit where it is near."""
-    inside = [index for index in held if ZERO < index < OVERFLOW] or [0]
+    and on to an SLO's limit where it is near. None where all values are 0 or beyond the last bucket."""
+    inside = [index for index in held if ZERO < index < OVERFLOW]
+    if not inside:
+        return []
     low, high = min(inside), max(inside)
     wanted = [math.floor(8 * math.log2(limit)) for limit in limits]
     low = min([low, *(one for one in wanted if low - NEAR <= one)])

@@ -18,7 +18,7 @@ from tokenpulse.reporting.html.panel import DASHES, LINE, Limit, axes_at, write
 from tokenpulse.reporting.html.svg import colour, fitted, width_of
 from tokenpulse.reporting.layout import ENOUGH
 from tokenpulse.reporting.report import QUANTILES, Report
-from tokenpulse.reporting.text import count, percent
+from tokenpulse.reporting.text import count, percent, several
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +89,7 @@ def _figure(report: Report, metric: str) -> Markup:
     shape = Shape.of(sketch)
     heading = words.heading(metric)
     if shape is None:
-        told = f"All {count(sketch.count)} values are 1 \u00b5s or less."
+        told = f"{several(sketch.count, 'value')}, all of 1 \u00b5s or less."
         return figure(heading, Markup(""), [told])
     limits = limits_of(report, metric)[:MOST_LIMITS]
     named = [(name, sketch.quantile(QUANTILES[name])) for name in ("p50", "p90", "p99") if sketch.count >= ENOUGH[name]]
@@ -110,7 +110,7 @@ def _figure(report: Report, metric: str) -> Markup:
 
     reads = ", ".join(f"{name.upper() if name != 'max' else name} {scale.duration(value)}" for name, value in named)
     told = f"Histogram above, share at or under each latency below, of {count(sketch.count)} values. {reads}."
-    notes = [f"{count(sketch.count)} values, logarithmic scale."]
+    notes = [f"{several(sketch.count, 'value')}, logarithmic scale."]
     if shape.zeros:
         share = percent(shape.zeros / shape.total)
         notes.append(f"{count(shape.zeros)} of them ({share}) are 1 \u00b5s or less, and left of the axis.")

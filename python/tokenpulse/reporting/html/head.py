@@ -42,7 +42,7 @@ def measured(report: Report) -> Iterator[Child]:
     if at is not None:
         told.append(f"The first request arrived at {_moment(at)}.")
     seconds = report.flow["seconds"] if report.flow else None
-    if seconds and report.cut is None:
+    if seconds and report.cut is None and number(seconds) != number(report.span_seconds):
         told.append(f"From then to the last event {number(seconds)} s passed.")
     if told:
         yield tag("p", " ".join(told), class_="muted")
@@ -87,7 +87,7 @@ def tiles(report: Report) -> Markup:
         _tile(
             "Output tokens per second",
             number(report.rates["output_tokens_per_second"]),
-            f"{_known(report.tokens['output'])} tokens",
+            several(report.tokens["output"], "token") if report.tokens["output"] is not None else "-",
         ),
         _tile(
             "Requests per second",

@@ -10,7 +10,7 @@ from tokenpulse.reporting.html import scale, words
 from tokenpulse.reporting.html.figure import figure, full_width, values_table
 from tokenpulse.reporting.html.markup import Markup
 from tokenpulse.reporting.html.panel import BOTTOM, LEFT, TOP, Limit, axes_at, draw
-from tokenpulse.reporting.html.series import Percentiles, Timeline, percentiles, rows, run_end, values
+from tokenpulse.reporting.html.series import Percentiles, Timeline, counted_run, percentiles, rows, values
 from tokenpulse.reporting.report import Report
 from tokenpulse.reporting.text import count, ms, number
 
@@ -38,11 +38,13 @@ def figures(report: Report, timeline: Timeline) -> Iterator[Markup]:
             yield _figure(report, timeline, found)
 
 
-def limits_of(report: Report, metric: str) -> list[Limit]:
-    """The limits of a metric, by value; sets that have the same share a name."""
+def limits_of(report: Report, metric: str, sets: int | None = None) -> list[Limit]:
+    """The limits of a metric, by value, those of so many sets; sets that have the same share a name."""
+    if metric not in words.LIMITED:
+        return []
     names: dict[float, list[str]] = {}
-    for slo in report.slos:
-        seconds = getattr(slo, metric, None) if metric in words.LIMITED else None
+    for slo in report.slos[:sets]:
+        seconds = getattr(slo, metric)
         if seconds is not None:
             names.setdefault(seconds, []).append(slo.name)
     only = len(report.slos) == 1
@@ -52,31 +54,31 @@ def limits_of(report: Report, metric: str) -> list[Limit]:
     ]
 
 
-def placed(limits: Sequence[Limit], found: Sequence[float]) -> tuple[list[Limit], list[float]]:
-    """The limits as they are to be drawn, and what the axis must hold: one far off is named with an arrow."""
+def placed(limits: Sequence[Limit], found: Sequence[float]) -> tuple[list[Limit], scale.Scale]:
+    """The limits as they are to be drawn, and an axis for them and what was found: a limit far off has an arrow."""
     high, low = max(found), max(min(found), scale.LEAST_SECONDS)
-    drawn, held = [], list(found)
+    log = scale.are_far_apart(found)
+    drawn, near = [], []
     for limit in limits[:MOST_LIMITS]:
         if limit.value > FAR * high:
             drawn.append(Limit(f"{limit.name} \u2191", limit.value))
-        elif limit.value < low / FAR and high > scale.WIDE_RATIO * low:
+        elif log and limit.value < low / FAR:
             drawn.append(Limit(f"{limit.name} \u2193", limit.value))
         else:
             drawn.append(limit)
-            held.append(limit.value)
-    return drawn, held
+            near.append(limit.value)
+    return drawn, scale.latency(found, near)
 
 
 def _figure(report: Report, timeline: Timeline, found: Percentiles) -> Markup:
     metric = found.metric
     lines = found.lines()
-    limits, held = placed(limits_of(report, metric), values(lines))
-    upwards = scale.latency(held)
+    limits, upwards = placed(limits_of(report, metric), values(lines))
 
     def paint(picture: Figure, narrow: bool) -> None:
         width = picture.bbox.width - LEFT - RIGHT[narrow]
         axes = axes_at(picture, LEFT, TOP, width, HEIGHT - TOP - BOTTOM)
-        scale.across(axes, scale.time(run_end(report, timeline), TICKS[narrow]))
+        scale.across(axes, scale.time(*counted_run(report, timeline), TICKS[narrow]))
         scale.upwards(axes, upwards)
         draw(axes, lines, limits)
 
@@ -99,7 +101,7 @@ def _note(found: Percentiles, log: bool) -> str:
     if "max" in found.names:
         told += " Most have fewer than 100 values, too few for a P99: the largest value stands in its place."
     elif any(sketch.count < 100 for _, sketch in found.bins):
-        told += " Where a bin has fewer than 100 values there is no P99, and fewer than 10 no P90."
+        told += " Where a bin has fewer than 100 values there is no P99, and fewer than 10 none at all."
     return told + " Logarithmic scale." * log
 
 

@@ -14,7 +14,18 @@ from tokenpulse.reporting.html.latency import HEIGHT, RIGHT, TICKS
 from tokenpulse.reporting.html.markup import Markup
 from tokenpulse.reporting.html.panel import BOTTOM, LEFT, TOP, Limit, Line, Stretch, axes_at, draw
 from tokenpulse.reporting.html.scale import Scale
-from tokenpulse.reporting.html.series import FEW_BINS, MOST_BINS, ROWS, Timeline, run_end, values
+from tokenpulse.reporting.html.series import (
+    FEW_BINS,
+    MOST_BINS,
+    ROWS,
+    Bin,
+    Ends,
+    Timeline,
+    counted_run,
+    join_stumps,
+    values,
+    whole_run,
+)
 from tokenpulse.reporting.report import Report
 from tokenpulse.reporting.text import number, percent
 
@@ -26,7 +37,7 @@ MOST_SETS = 3
 
 HUES = ("first", "second", "third")
 
-FEW_REQUESTS = 10
+FEW_REQUESTS = 30
 """Requests in a bin at least, where there are enough: fewer would show chance."""
 
 SHARE = "The share of the requests that ended in a bin (aborts left out) that were good."
@@ -39,14 +50,15 @@ def figures(report: Report, timeline: Timeline) -> Iterator[Markup]:
     flow = report.flow
     if flow is None or not flow["concurrency"]:
         return
-    end = run_end(report, timeline)
+    ends = whole_run(report, timeline)
+    end = ends[1]
     lines, notes = _in_system(report, timeline, end)
     peak = flow["concurrency"]["peak"]["at_least"]
     yield _over_time(
         "Requests in the system",
         "load-system",
         lines,
-        end,
+        ends,
         notes,
         f"The mean is {number(flow['concurrency']['mean'])} requests, the peak at least {number(peak)}.",
         _system_table(lines),
@@ -70,7 +82,7 @@ def figures(report: Report, timeline: Timeline) -> Iterator[Markup]:
         "Arrivals and ends per second",
         "load-rates",
         lines,
-        end,
+        ends,
         [f"Requests that arrived, and requests that ended in whatever way. Bins of {scale.duration(width)}."],
         "Requests arrived and ended per second.",
         table,
@@ -115,7 +127,8 @@ def _waiting(timeline: Timeline, metric: str) -> list[Stretch]:
 
     size = timeline.size_within(MOST_BINS)
     width = size * timeline.width
-    changes = [round((one.value or 0.0) * width) for one in timeline.per_second(size, change)]
+    held = {round((one.start - timeline.offset) / width): timeline.total(one, change) for one in timeline.joined(size)}
+    changes = [held.get(number, 0) for number in range(-(-timeline.count // size))]
     levels = [0, *accumulate(changes)]
     return [
         Stretch(timeline.offset + i * width, timeline.offset + (i + 1) * width, (levels[i] + levels[i + 1]) / 2)
@@ -126,48 +139,54 @@ def _waiting(timeline: Timeline, metric: str) -> list[Stretch]:
 def _joined_rates(rates: Sequence[Sequence[float]], end: float, every: int | None = None) -> list[Row]:
     """Arrivals and ends per second, in bins wide enough to hold some: start, end, arrivals, ends."""
     stops = [row[0] for row in rates[1:]] + [end]
-    single = [
-        (row[0], stop, row[1] * (stop - row[0]), row[2] * (stop - row[0]))
-        for row, stop in zip(rates, stops, strict=True)
-    ]
+    came, went = ([row[i] * (stop - row[0]) for row, stop in zip(rates, stops, strict=True)] for i in (1, 2))
 
-    def joined(size: int) -> list[Row]:
-        parts = [single[place : place + size] for place in range(0, len(single), size)]
-        return [(part[0][0], part[-1][1], sum(one[2] for one in part), sum(one[3] for one in part)) for part in parts]
+    def joined(size: int) -> list[Bin]:
+        places = [tuple(range(place, min(place + size, len(rates)))) for place in range(0, len(rates), size)]
+        bins = [Bin(rates[part[0]][0], stops[part[-1]], part) for part in places]
+        return join_stumps(bins, max(one.end - one.start for one in bins))
+
+    def total(counts: Sequence[float], one: Bin) -> float:
+        return sum(counts[place] for place in one.places)
 
     size = every or 1
     while every is None and len(rates) > 2 * FEW_BINS * size:
-        if statistics.median(max(came, went) for _, _, came, went in joined(size)) >= FEW_REQUESTS:
+        if statistics.median(max(total(came, one), total(went, one)) for one in joined(size)) >= FEW_REQUESTS:
             break
         size *= 2
-    return [(start, stop, came / (stop - start), went / (stop - start)) for start, stop, came, went in joined(size)]
+    found = []
+    for one in joined(size):
+        seconds = one.end - one.start
+        found.append((one.start, one.end, total(came, one) / seconds, total(went, one) / seconds))
+    return found
 
 
 def throughput(report: Report, timeline: Timeline) -> Iterator[Markup]:
     """Tokens and requests per second, and of requests those within the limits."""
-    if not timeline.bins:
+    if not timeline.bins or not report.tokens["output"]:
         return
-    end = run_end(report, timeline)
+    ends = counted_run(report, timeline)
     size = timeline.size_for([one["tokens"]["output"] for one in timeline.bins], 100)
-    tokens = timeline.per_second(size, lambda one: one["tokens"]["output"])
+    tokens = timeline.per_second(timeline.stretches(size, ends), lambda one: int(one["tokens"]["output"]))
     whole = report.rates["output_tokens_per_second"]
     yield _over_time(
         "Output tokens per second",
         "load-tokens",
         [Line("tokens/s", "first", tokens, width=2.0, area="first-area")],
-        end,
+        ends,
         [f"Of all requests, whatever became of them. Bins of {scale.duration(size * timeline.width)}."],
         f"Over the whole run {number(whole)} output tokens per second.",
-        _throughput_table(report, timeline),
+        _throughput_table(report, timeline, ends),
     )
     ended = [_succeeded(one) for one in timeline.bins]
     size = timeline.size_for(ended, FEW_REQUESTS)
-    lines = [Line("succeeded", "first", timeline.per_second(size, _succeeded), width=2.4)]
+    stretches = timeline.stretches(size, ends)
+    lines = [Line("succeeded", "first", timeline.per_second(stretches, _succeeded), width=2.4)]
     shown = report.goodput[:MOST_SETS]
     for place, one in enumerate(shown):
         name = "good" if len(report.goodput) == 1 else f"good: {one['name']}"
         hue, dash = (("second", "solid"), ("third", "solid"), ("p99", "dotted"))[place]
-        lines.append(Line(name, hue, timeline.per_second(size, _good(place)), dash=dash))
+        lines.append(Line(name, hue, timeline.per_second(stretches, _good(place)), dash=dash))
     told = "Requests that ended successfully" + (
         ", and of them those within every limit of the SLO set." if shown else "."
     )
@@ -175,19 +194,19 @@ def throughput(report: Report, timeline: Timeline) -> Iterator[Markup]:
         "Requests per second" + (", and goodput" if shown else ""),
         "load-requests",
         lines,
-        end,
+        ends,
         [f"{told} Bins of {scale.duration(size * timeline.width)}.{_more(report)}"],
         told,
         None,
     )
     if any(one["judged"] for one in shown):
-        yield _attainment(report, timeline, end)
+        yield _attainment(report, timeline, ends)
 
 
-def _attainment(report: Report, timeline: Timeline, end: float) -> Markup:
+def _attainment(report: Report, timeline: Timeline, ends: Ends) -> Markup:
     shown = report.goodput[:MOST_SETS]
     judged = [max((one["goodput"][place]["judged"] for place in range(len(shown))), default=0) for one in timeline.bins]
-    size = timeline.size_for(judged, 2 * FEW_REQUESTS)
+    size = timeline.size_for(judged, FEW_REQUESTS)
     lines: list[Line] = []
     objectives: dict[float, None] = {}
     for place, one in enumerate(shown):
@@ -206,7 +225,7 @@ def _attainment(report: Report, timeline: Timeline, end: float) -> Markup:
         "Attainment over time",
         "load-attainment",
         lines,
-        end,
+        ends,
         [f"{SHARE} Bins of {scale.duration(size * timeline.width)}.{_more(report)}"],
         "The share of judged requests that were good, and the objective.",
         None,
@@ -236,7 +255,7 @@ def _over_time(
     heading: str,
     name: str,
     lines: Sequence[Line],
-    end: float,
+    ends: Ends,
     notes: Sequence[str],
     told: str,
     table: Markup | None,
@@ -247,7 +266,7 @@ def _over_time(
 
     def paint(picture: Figure, narrow: bool) -> None:
         axes = axes_at(picture, LEFT, TOP, picture.bbox.width - LEFT - RIGHT[narrow], HEIGHT - TOP - BOTTOM)
-        scale.across(axes, scale.time(end, TICKS[narrow]))
+        scale.across(axes, scale.time(*ends, TICKS[narrow]))
         scale.upwards(axes, up)
         draw(axes, lines, limits)
 
@@ -280,16 +299,15 @@ def _mean(stretches: Sequence[Stretch], start: float, stop: float) -> float | No
     return sum(share * value for share, value in parts) / covered if covered > 0 else None
 
 
-def _throughput_table(report: Report, timeline: Timeline) -> Markup:
-    size = timeline.size_within(ROWS)
-    width = size * timeline.width
+def _throughput_table(report: Report, timeline: Timeline, ends: Ends) -> Markup:
     shown = report.goodput[:MOST_SETS]
     heads = ["from", "tokens/s", "succeeded/s"]
     for one in shown:
         name = words.short(one["name"])
         heads += [f"good/s, {name}", f"attained, {name}"] if len(shown) > 1 else ["good/s", "attained"]
     rows = []
-    for joined in timeline.joined(size):
+    for joined in timeline.stretches(timeline.size_within(ROWS), ends):
+        width = joined.end - joined.start
         row = [_at(joined.start), number(timeline.total(joined, lambda one: one["tokens"]["output"]) / width)]
         row.append(number(timeline.total(joined, _succeeded) / width))
         for place in range(len(shown)):

@@ -73,7 +73,7 @@ def _sections(report: Report, timeline: Timeline) -> Iterator[Section]:
     yield Section("goodput", "Goodput", _goodput(report) if ended else [])
     yield Section("load", "Load", [*load.figures(report, timeline), *sections.where_time_went(report.flow)])
     yield Section("throughput", "Throughput over time", list(load.throughput(report, timeline)))
-    keys = words.listed(list(dict.fromkeys(name for one in report.by for name in one["key"])), "and")
+    keys = words.listed(list(dict.fromkeys(words.key(name) for one in report.by for name in one["key"])), "and")
     yield Section("groups", f"By {keys}", list(strata.figures(report)) if report.by else [])
     yield Section("workload", "Workload", list(sections.workload(report.workload)) if report.workload else [])
     yield Section("reported", "Reported by the tools themselves", list(sections.reported(report)))

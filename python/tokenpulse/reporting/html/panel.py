@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenpulse.reporting.html.svg import FONT, colour, fitted
+from tokenpulse.reporting.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,6 +92,11 @@ def draw(axes: Axes, lines: Sequence[Line], limits: Sequence[Limit] = ()) -> Non
         if line.area is not None:
             axes.fill_between(xs, ys, color=colour(line.area), linewidth=0)
         axes.plot(xs, ys, color=colour(line.colour), linewidth=line.width, linestyle=DASHES[line.dash])
+        right = axes.get_xlim()[1]
+        if line.last and line.last.value is not None and line.last.end < 0.995 * right:
+            # It ends before its name: led there.
+            way = [line.last.end, right]
+            axes.plot(way, [line.last.value] * 2, color=colour(line.colour), linewidth=0.7, linestyle=DASHES["dotted"])
     low, high = axes.get_ylim()
     ends = [(line.last.value, line.name, line.colour) for line in lines if line.last and line.last.value is not None]
     for limit in limits:
@@ -126,7 +132,7 @@ def write(axes: Axes, x: float, y: float, text: str, *, hue: str = "ink", **sett
     from matplotlib.transforms import IdentityTransform
 
     settings = {"va": "center_baseline"} | settings
-    axes.text(x, y, text, transform=IdentityTransform(), color=colour(hue), parse_math=False, **settings)
+    axes.text(x, y, printable(text), transform=IdentityTransform(), color=colour(hue), parse_math=False, **settings)
 
 
 def spread(places: Sequence[float], apart: float, low: float, high: float) -> list[float]:
@@ -135,11 +141,11 @@ def spread(places: Sequence[float], apart: float, low: float, high: float) -> li
     Where there is no room for that they are as far apart as there is.
 
     >>> spread([10, 11, 50], 8, 0, 100), spread([98, 99], 8, 0, 100), spread([5], 8, 0, 100)
-    ([6.5, 14.5, 50.0], [92.0, 100.0], [5.0])
+    ([6.5, 14.5, 50.0], [92, 100], [5.0])
     """
     if len(places) * apart > high - low + apart:
         apart = (high - low) / max(1, len(places) - 1)
-    order = sorted(range(len(places)), key=lambda i: (places[i], -i))
+    order = sorted(range(len(places)), key=lambda i: (places[i], i))
     # Less what they must be apart, they need only be in order: neighbours out of order share their mean.
     pools: list[tuple[float, int]] = []
     for rank, i in enumerate(order):

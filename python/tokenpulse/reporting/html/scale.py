@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokenpulse.reporting.html.svg import colour
+from tokenpulse.reporting.html.svg import FONT, colour, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,37 +69,42 @@ def linear(low: float, high: float, most: int, step: float) -> tuple[float, ...]
     return tuple(float(f"{place * step:.9g}") for place in range(first, last + 1) if place % every == 0)
 
 
-def time(end: float, most: int) -> Scale:
-    """Time since the first arrival, up to the end of a run; `most` is how many ticks there is room for.
+def time(start: float, end: float, most: int) -> Scale:
+    """Time since the first arrival; `most` is how many ticks there is room for.
 
-    >>> time(13.2, 8).texts
+    >>> time(0, 13.2, 8).texts
     ('0', '2 s', '4 s', '6 s', '8 s', '10 s', '12 s')
-    >>> time(5400, 6).texts
-    ('0', '15 min', '30 min', '45 min', '60 min', '75 min', '90 min')
+    >>> time(600, 5400, 6).texts
+    ('15 min', '30 min', '45 min', '60 min', '75 min', '90 min')
     """
-    end = end if end > 0 else 1.0
+    end = end if end > start else start + 1.0
     unit, size = next(
         (one for one, least in zip(UNITS, (172_800, 7_200, 120, 1, 1e-3, 0), strict=True) if end > least), UNITS[-1]
     )
-    step = step_above(end / size / most, STEPS.get(unit, ()))
-    ticks = linear(0, end / size, most, step)
-    return Scale(0, end, tuple(tick * size for tick in ticks), tuple(f"{t:,g} {unit}" if t else "0" for t in ticks))
+    step = step_above((end - start) / size / most, STEPS.get(unit, ()))
+    ticks = linear(start / size, end / size, most, step)
+    return Scale(start, end, tuple(tick * size for tick in ticks), tuple(f"{t:,g} {unit}" if t else "0" for t in ticks))
 
 
-def latency(values: Sequence[float], most: int = 4) -> Scale:
-    """Latencies up and down an axis: from 0, or logarithmic where they are far apart.
+def are_far_apart(values: Sequence[float]) -> bool:
+    """Whether latencies need a logarithmic scale."""
+    return max(values, default=0.0) > WIDE_RATIO * max(LEAST_SECONDS, min(values, default=0.0))
 
-    >>> latency([0.1, 0.35]).texts
-    ('0', '100 ms', '200 ms', '300 ms', '400 ms')
+
+def latency(values: Sequence[float], also: Sequence[float] = (), most: int = 4) -> Scale:
+    """Latencies on an axis, with some limits `also`: from 0, or logarithmic where the latencies are far apart.
+
+    >>> latency([0.1, 0.35]).texts, latency([0.1], [0.35]).texts == latency([0.1, 0.35]).texts
+    (('0', '100 ms', '200 ms', '300 ms', '400 ms'), True)
     >>> latency([0.001, 20.0]).texts
-    ('1 ms', '10 ms', '100 ms', '1 s', '10 s', '100 s')
+    ('1 ms', '10 ms', '100 ms', '1 s', '10 s')
     """
-    high = max(values, default=0.0)
+    held = [*values, *also]
+    high = max(held, default=0.0)
     if high <= LEAST_SECONDS:
         return Scale(0, 1e-6, (0.0, 1e-6), ("0", duration(1e-6)))
-    low = max(LEAST_SECONDS, min(value for value in values))
-    if high / low > WIDE_RATIO:
-        return logarithmic(low, high, most + 2)
+    if are_far_apart(values):
+        return logarithmic(max(LEAST_SECONDS, min(held)), high, most + 2)
     step = step_above(high / most)
     ticks = linear(0, step * math.ceil(high / step - 1e-9), most + 1, step)
     return Scale(0, max(ticks[-1], high), ticks, tuple(duration(tick) for tick in ticks))
@@ -115,6 +120,8 @@ def logarithmic(low: float, high: float, most: int, room: float = 1.15) -> Scale
     ticks = [tick for tick in ticks if low <= tick <= high]
     every = max(1, math.ceil(len(ticks) / most))
     ticks = ticks[::every]
+    if len(ticks) < 3:
+        ticks = list(linear(low, high, most, step_above((high - low) / most)))
     return Scale(low, high, tuple(ticks), tuple(duration(tick) for tick in ticks), log=True)
 
 
@@ -149,7 +156,24 @@ def across(axes: Axes, scale: Scale, *, labels: bool = True) -> None:
         axes.set_xscale("log")
         axes.minorticks_off()
     axes.set_xlim(scale.low, scale.high)
-    axes.set_xticks(scale.ticks, scale.texts if labels else [""] * len(scale.ticks))
+    places = [axes.transData.transform((tick, axes.get_ylim()[0]))[0] for tick in scale.ticks]
+    shown = apart(scale.texts, places, [width_of(text) + 10 for text in scale.texts])
+    axes.set_xticks(scale.ticks, shown if labels else [""] * len(scale.ticks))
+
+
+def apart(texts: Sequence[str], places: Sequence[float], sizes: Sequence[float]) -> list[str]:
+    """The texts that do not meet the one before them, each in the middle of its place; empty ones for the others.
+
+    >>> apart(["1", "2", "3"], [0, 5, 12], [8, 8, 8])
+    ['1', '', '3']
+    """
+    shown: list[str] = []
+    end = -math.inf
+    for text, place, size in zip(texts, places, sizes, strict=True):
+        free = place - size / 2 >= end
+        shown.append(text if free else "")
+        end = place + size / 2 if free else end
+    return shown
 
 
 def upwards(axes: Axes, scale: Scale) -> None:
@@ -158,7 +182,8 @@ def upwards(axes: Axes, scale: Scale) -> None:
         axes.set_yscale("log")
         axes.minorticks_off()
     axes.set_ylim(scale.low, scale.high)
-    axes.set_yticks(scale.ticks, scale.texts)
+    places = [axes.transData.transform((axes.get_xlim()[0], tick))[1] for tick in scale.ticks]
+    axes.set_yticks(scale.ticks, apart(scale.texts, places, [1.3 * FONT] * len(places)))
     axes.grid(visible=True, axis="y", color=colour("grid"), linewidth=0.8)
 
 

@@ -196,11 +196,15 @@ def unusable(report: Report) -> Iterator[Markup]:
 
 def _notices(report: Report) -> Markup:
     rows: list[list[Child]] = [
-        [str(one.get("path", "")), str(one.get("line", "-")), str(one.get("reason", "")), str(one.get("id") or "")]
+        [str(one["path"]), _known(one.get("line")), str(one["reason"]), str(one.get("message") or "")]
         for one in report.notices[:MAX_ROWS]
     ]
-    columns = [Column("input", words=True), Column("line"), Column("reason", words=True), Column("request", words=True)]
+    columns = [Column("input", words=True), Column("line"), Column("reason", words=True), Column("what", words=True)]
     return table(columns, rows, "The first of them")
+
+
+def _known(amount: int | None) -> str:
+    return "-" if amount is None else count(amount)
 
 
 def workload(found: Mapping[str, Any]) -> Iterator[Markup]:
@@ -267,7 +271,10 @@ def definitions(report: Report) -> Iterator[Markup]:
             f"By nearest rank, within {error} % of the exact value above 1 \u00b5s. Counts and sums are exact.",
         ],
         ["ITL rule", f"{rule}: {words.ITL_RULE[rule]}"],
-        ["Rates", "Divided by the time from the first arrival to the last token; those of a bin by its width."],
+        [
+            "Rates",
+            "Divided by the time from the first arrival to the last token; those of a bin by what the run has of it.",
+        ],
         [
             "Good",
             "Ended successfully with at least one token and under every limit of the SLO set (less than, not equal).",

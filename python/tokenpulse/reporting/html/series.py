@@ -6,7 +6,6 @@ had the bins been that wide.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,13 +62,13 @@ class Timeline:
         ]
 
     def size_for(self, counts: Sequence[int], least: int) -> int:
-        """How many bins to join so that most have `least` values, or as many as a course needs bins."""
+        """How many bins to join so that nine of ten have `least` values, or as many as leave enough for a course."""
         size = 1
         while self.count > MOST_BINS * size:
             size *= 2
-        while self.count > 2 * FEW_BINS * size:
-            found = [sum(counts[place] for place in one.places) for one in self.joined(size)]
-            if statistics.median([n for n in found if n] or [least]) >= least:
+        while self.count > 2 * FEW_BINS * size and sum(counts):
+            found = sorted(n for one in self.joined(size) if (n := sum(counts[place] for place in one.places)))
+            if found[len(found) // 10] >= least:
                 break
             size *= 2
         return size
@@ -96,14 +95,36 @@ class Timeline:
         """A count over joined bins."""
         return sum(amount(self.bins[place]) for place in one.places)
 
-    def per_second(self, size: int, amount: Callable[[Mapping[str, Any]], int]) -> list[Stretch]:
-        """A count per second of every joined bin, 0 where nothing happened."""
+    def stretches(self, size: int, ends: Ends) -> list[Bin]:
+        """The run between two ends in joined bins without a hole; what sticks out is cut off, a stump is joined on."""
         width = size * self.width
-        found = {round((one.start - self.offset) / width): self.total(one, amount) / width for one in self.joined(size)}
-        return [
-            Stretch(self.offset + number * width, self.offset + (number + 1) * width, found.get(number, 0.0))
-            for number in range(-(-self.count // size))
-        ]
+        held = {round((one.start - self.offset) / width): one.places for one in self.joined(size)}
+        found: list[Bin] = []
+        for number in range(-(-self.count // size)):
+            start = max(ends[0], self.offset + number * width)
+            stop = min(ends[1], self.offset + (number + 1) * width)
+            found.append(Bin(start, stop, held.get(number, ())))
+        return join_stumps(found, width)
+
+    def per_second(self, stretches: Sequence[Bin], amount: Callable[[Mapping[str, Any]], int]) -> list[Stretch]:
+        """A count per second of every stretch."""
+        return [Stretch(one.start, one.end, self.total(one, amount) / (one.end - one.start)) for one in stretches]
+
+
+def join_stumps(bins: Sequence[Bin], width: float) -> list[Bin]:
+    """Bins of which the first and the last are not less than half as wide as the others: too narrow ones would show
+    chance.
+
+    >>> [one.start for one in join_stumps([Bin(0, 1, (0,)), Bin(1, 5, (1,)), Bin(5, 9, (2,)), Bin(9, 9.1, (3,))], 4)]
+    [0, 5]
+    """
+    found = list(bins)
+    while len(found) > 1 and found[-1].end - found[-1].start < width / 2:
+        last = found.pop()
+        found[-1] = Bin(found[-1].start, max(found[-1].end, last.end), found[-1].places + last.places)
+    if len(found) > 1 and found[0].end - found[0].start < width / 2:
+        found[:2] = [Bin(found[0].start, found[1].end, found[0].places + found[1].places)]
+    return found
 
 
 def first_arrival(report: Report) -> float | None:
@@ -112,10 +133,27 @@ def first_arrival(report: Report) -> float | None:
     return None if ns is None else float(ns) / 1e9
 
 
-def run_end(report: Report, timeline: Timeline) -> float:
-    """The end of the axis of time: the last event, or where that is not known of the last bin."""
+Ends = tuple[float, float]
+"""From when to when, in seconds since the first arrival."""
+
+
+def whole_run(report: Report, timeline: Timeline) -> Ends:
+    """From the first arrival to the last event, or where that is not known to the end of the last bin.
+
+    The bin in which the run ends is there whole, and what is found after it (that a request was lost) is not.
+    """
     seconds = report.flow["seconds"] if report.flow else None
-    return float(seconds) if seconds else timeline.end or 1.0
+    if not seconds:
+        return 0.0, timeline.end or 1.0
+    return 0.0, max(float(seconds), min(timeline.end, float(seconds) + timeline.width))
+
+
+def counted_run(report: Report, timeline: Timeline) -> Ends:
+    """What a cut leaves of the run, up to the end of its last bin."""
+    start, end = whole_run(report, timeline)
+    if report.cut is None or not timeline.bins:
+        return start, end
+    return max(start, timeline.offset), min(end, timeline.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +169,12 @@ class Percentiles:
         """A percentile, or the largest value; None where there are too few values for it to be one."""
         if name == "max":
             return sketch.max
-        return sketch.quantile(QUANTILES[name]) if sketch.count >= ENOUGH[name] else None
+        # Where there are many values, the few at an end would let the P50 leap about.
+        least = ENOUGH["p90"] if name == "p50" and "p99" in self.names else ENOUGH[name]
+        return sketch.quantile(QUANTILES[name]) if sketch.count >= least else None
 
     def lines(self) -> list[Line]:
-        looks = {"p50": ("p50", 2.2), "p90": ("p90", 1.6), "p99": ("p99", 1.2), "max": ("p99", 1.0)}
+        looks = {"p50": ("p50", 2.2), "p90": ("p90", 1.6), "p99": ("p99", 1.2), "max": ("p99", 1.3)}
         return [
             Line(
                 SHOWN.get(name, name),

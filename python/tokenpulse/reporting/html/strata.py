@@ -56,10 +56,10 @@ def figures(report: Report) -> Iterator[Markup]:
 def _latency(report: Report, metric: str, groups: Sequence[Mapping[str, Any]]) -> Markup:
     found = [one["latency"][metric] for one in groups]
     held = [figures[name] for figures in found if figures for name in ("p50", _far(figures))]
-    limits, held = placed(limits_of(report, metric), held)
-    across = scale.latency(held, 4)
-    if across.log:
-        across = scale.logarithmic(max(min(held), scale.LEAST_SECONDS), max(held), 5)
+    limits, across = placed(limits_of(report, metric, sets=1), held)
+    limits = [
+        Limit(limit.name.replace("\u2191", "\u2192").replace("\u2193", "\u2190"), limit.value) for limit in limits
+    ]
 
     def row(axes: Axes, place: int, y: float) -> None:
         figures = found[place]
@@ -88,7 +88,7 @@ def _latency(report: Report, metric: str, groups: Sequence[Mapping[str, Any]]) -
     if across.log:
         note += " Logarithmic scale."
     if limits:
-        note += " Upright strokes: the limits named above them."
+        note += " Upright strokes: the limit named above them."
     return _rows(words.heading(metric), f"by-{metric}", groups, across, row, told, note, limits)
 
 

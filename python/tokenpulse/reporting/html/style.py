@@ -106,13 +106,13 @@ thead th{color:var(--muted);vertical-align:bottom;font-weight:400}
 tbody th,th.words,td.words{text-align:left;overflow-wrap:anywhere}
 td:not(.words){white-space:nowrap}
 th:first-child,td:first-child{padding-left:0}
-tbody th{font-weight:400;min-width:5em}
+tbody th{font-weight:400;min-width:9em}
 figure{margin:20px 0;padding:0}
 svg{display:block;width:100%;height:auto;overflow:visible;margin:4px 0}
 svg text{font-size:12px;fill:var(--ink)}
 svg .halo text{paint-order:stroke;stroke:var(--halo);stroke-width:4px;stroke-linejoin:round}
 .narrow{display:none}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,320px),1fr));gap:8px 32px}
+.pair{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,320px),1fr));gap:8px 32px}
 .pair figure{margin:12px 0}
 .map{max-width:720px}
 details{margin:4px 0 8px}
@@ -125,7 +125,7 @@ h1{font-size:24px}
 .tiles{grid-template-columns:repeat(auto-fit,minmax(140px,1fr))}
 .stacked,.stacked caption,.stacked tbody{display:block;width:100%}
 .stacked thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
-.stacked tr{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));gap:4px 8px;padding:8px 0;
+.stacked tr{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));gap:4px 8px;align-items:end;padding:8px 0;
 border-bottom:1px solid var(--grid)}
 .stacked tbody th{grid-column:1/-1;padding:0;border:0;font-weight:600}
 .stacked td{padding:0;border:0;text-align:left;overflow-wrap:anywhere}

@@ -18,6 +18,7 @@ from xml.etree import ElementTree as ET
 
 from tokenpulse.reporting.html.markup import Markup, plain
 from tokenpulse.reporting.html.style import LIGHT
+from tokenpulse.reporting.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -188,9 +189,9 @@ def fitted(text: str, room: float) -> str:
     >>> fitted("conversation", 200), fitted("conversation", 60)
     ('conversation', 'conver...')
     """
+    kept = text = printable(text)
     if width_of(text) <= room:
         return text
-    kept = text
     while kept and width_of(kept + "...") > room:
         kept = kept[:-1]
     return kept.rstrip() + "..."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tokenpulse.model import LENGTH_KEYS
+
 SHORT = {
     "ttft": "TTFT",
     "queue": "Queue time",
@@ -82,9 +84,22 @@ def short(name: str, most: int = 20) -> str:
 def group(one: Mapping[str, Any]) -> str:
     """What a group of requests is called.
 
-    >>> group({"key": {"tenant": "a", "prompt_length": None}, "other": False}), group({"key": {}, "other": True})
-    ('a, (none)', '(all others)')
+    >>> group({"key": {"tenant": None, "prompt_length": "0-128"}, "other": False}), group({"key": {}, "other": True})
+    ('(none), prompt 0-128', '(all others)')
     """
     if one["other"]:
         return "(all others)"
-    return ", ".join("(none)" if value is None else str(value) for value in one["key"].values())
+    parts = []
+    for name, value in one["key"].items():
+        told = "(none)" if value is None else str(value)
+        parts.append(f"{name.removesuffix('_length')} {told}" if name in LENGTH_KEYS else told)
+    return ", ".join(parts)
+
+
+def key(name: str) -> str:
+    """What groups are told apart by, as a heading has it.
+
+    >>> key("prompt_length"), key("my_label")
+    ('prompt length', 'my_label')
+    """
+    return name.replace("_", " ") if name in LENGTH_KEYS else name
