@@ -182,11 +182,11 @@ class Batch:
         if column is None or pa.types.is_null(column.type):
             return None
         kind = column.type
-        if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind) or pa.types.is_fixed_size_list(kind):
-            column = column.cast(pa.large_list(kind.value_type))
-        elif not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        plain = bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+        view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+        if not (plain or view or pa.types.is_fixed_size_list(kind)):
             _wrong(name, "lists of integers", kind)
-        offsets, flat = _flattened(column)
+        offsets, flat = _flattened(column, plain)
 
         def place(at: int) -> str:
             return f"row {self._first_row + int(np.searchsorted(offsets, at, 'right'))}"
@@ -271,9 +271,9 @@ class Batch:
         return labels or None
 
 
-def _flattened(column: Any) -> tuple[NDArray[Any], Any]:
-    """The offsets of lists and what is in them; a null is an empty one."""
-    if column.null_count:
+def _flattened(column: Any, plain: bool) -> tuple[NDArray[Any], Any]:
+    """The offsets of lists and what is in them; a null is an empty one. `plain` lists lie one behind the other."""
+    if column.null_count or not plain:
         # What stands in place of a null is nobody's.
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
         offsets = np.zeros(len(column) + 1, np.int64)

@@ -91,18 +91,19 @@ def table_csv(source: str | bytes, name: str, faults: Faults) -> Iterator[Any]:
     blocks = iter(plain)
     head = next(blocks, b"")
     delimiter, columns = _header(head, name)
+    rows = head.partition(b"\n")[2]
 
     def is_wrong(row: Any) -> str:
         message = f"expected {row.expected_columns} cells, got {row.actual_columns}"
-        faults.append({"line": row.number, "reason": "length_mismatch", "message": message})
+        faults.append({"line": row.number and row.number + 1, "reason": "length_mismatch", "message": message})
         return "skip"
 
-    read = arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=columns, skip_rows=1)
+    read = arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=columns)
     parse = arrow_csv.ParseOptions(delimiter=delimiter, invalid_row_handler=is_wrong)
     convert = arrow_csv.ConvertOptions(
         column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=True, null_values=ABSENT_TEXTS
     )
-    stream = pa.PythonFile(io.BufferedReader(_Blocks(head, blocks), BLOCK), mode="r")
+    stream = pa.PythonFile(io.BufferedReader(_Blocks(rows, blocks), BLOCK), mode="r")
     try:
         with arrow_csv.open_csv(stream, read, parse, convert) as reader:
             yield from reader
