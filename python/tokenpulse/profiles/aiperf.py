@@ -22,7 +22,7 @@ from tokenpulse.records import ABSENT, Floats
 
 CHOICES = Choices(
     first="the first content that is not empty, reasoning included",
-    itl="(latency - ttft) / (N - 1) of each request; gaps between chunks are inter_chunk_latency",
+    itl="(last content - first) / (N - 1) of each request; gaps between chunks are inter_chunk_latency",
     tpot_span="last - first",
     tpot_divisor="N - 1",
     counts="output and reasoning tokens, tokenised again unless the server's count was asked for",

@@ -50,10 +50,16 @@ class Curve:
 
     def figures(self, unit: str, scale: float, window: tuple[float, float], where: Curve | None = None) -> Figures:
         """Average, percentiles, extremes and deviation by time within a window; only where another is positive."""
-        edges = [np.array(window), self.times] + ([] if where is None else [where.times])
-        grid = np.unique(np.concatenate(edges))
-        grid = grid[(grid >= window[0]) & (grid <= window[1])]
-        lasting, values = np.diff(grid), self.at(grid[:-1])
+        if where is None:
+            inside = slice(*np.searchsorted(self.times, window, side="right"))
+            before = self.values[inside.start - 1] if inside.start else 0.0
+            grid = np.concatenate(([window[0]], self.times[inside], [window[1]]))
+            values = np.concatenate(([before], self.values[inside]))
+        else:
+            grid = np.unique(np.concatenate((np.array(window), self.times, where.times)))
+            grid = grid[(grid >= window[0]) & (grid <= window[1])]
+            values = self.at(grid[:-1])
+        lasting = np.diff(grid)
         keep = lasting > 0
         if where is not None:
             keep &= where.at(grid[:-1]) > 0

@@ -9,13 +9,14 @@ the first and the last token, so that rates over time need no more than those tw
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
 from tokenpulse.profiles.choices import Choices
 from tokenpulse.profiles.guidellm_distributions import concurrency, rates, summary
 from tokenpulse.profiles.rows import Bools, Figures, Rows, known
-from tokenpulse.records import Floats
+from tokenpulse.records import Floats, Ints
 
 CHOICES = Choices(
     first="the first iteration with a token",
@@ -111,26 +112,34 @@ class Requests:
         some = self.output > 1
         return np.where(some, 1000 * (self.last - self.first) / np.where(some, self.output - 1, 1), np.nan)
 
+    @cached_property
+    def tokens_over_time(self) -> tuple[Floats, Floats, Ints, Bools]:
+        """Of all requests when output tokens came, how many, the request, and whether these are its first.
+
+        Of a stream the first token by itself, the others in equal parts, evenly from the first iteration to the last;
+        of an answer in one piece all tokens at its end.
+        """
+        streamed = (self.iterations > 1) & ~np.isnan(self.first) & ~np.isnan(self.last)
+        opening = np.where(streamed, self.first, np.where(np.isnan(self.last), self.end, self.last))
+        amounts = np.where(streamed, np.where(self.output > 0, 1.0, 0.0), np.nan_to_num(self.output))
+        steps = np.where(streamed & (self.output > 1), self.iterations - 1, 0).astype(np.int64)
+        row = np.repeat(np.arange(steps.size), steps)
+        place = np.arange(row.size) - np.repeat(np.cumsum(steps) - steps, steps) + 1
+        step = (self.last - self.first) / np.maximum(steps, 1)
+        times = np.where(place == steps[row], self.last[row], place * step[row] + self.first[row])
+        each = (np.nan_to_num(self.output) - 1.0) / np.maximum(self.iterations - 1.0, 1.0)
+        return (
+            np.concatenate((opening, times)),
+            np.concatenate((amounts, each[row])),
+            np.concatenate((np.arange(steps.size), row)),
+            np.concatenate((np.ones(steps.size, np.bool_), np.zeros(row.size, np.bool_))),
+        )
+
     def timeline(self, keep: Bools, *, first: bool) -> tuple[Floats, Floats]:
         """When the output tokens of the requests to keep came, and how many; without the first of each on demand."""
-        times: list[Floats] = []
-        amounts: list[Floats] = []
-        for row in np.flatnonzero(keep):
-            steps, tokens = int(self.iterations[row]), self.output[row]
-            streamed = steps > 1 and not np.isnan(self.first[row]) and not np.isnan(self.last[row])
-            if not streamed:
-                if first:
-                    times.append(np.array([self.end[row] if np.isnan(self.last[row]) else self.last[row]]))
-                    amounts.append(np.array([0.0 if np.isnan(tokens) else tokens]))
-                continue
-            if first:
-                times.append(np.array([self.first[row]]))
-                amounts.append(np.array([1.0 if tokens > 0 else 0.0]))
-            if tokens > 1:
-                times.append(np.linspace(self.first[row], self.last[row], num=steps)[1:])
-                amounts.append(np.full(steps - 1, (tokens - 1.0) / (steps - 1.0)))
-        nothing = np.zeros(0)
-        return np.concatenate(times or [nothing]), np.concatenate(amounts or [nothing])
+        times, amounts, row, opening = self.tokens_over_time
+        chosen = keep[row] & (first | ~opening)
+        return times[chosen], amounts[chosen]
 
 
 def figures(rows: Rows, limits: dict[str, float]) -> Figures:
@@ -210,7 +219,12 @@ def _measured(rows: Rows, requests: Requests) -> tuple[float, float] | None:
 
 
 def _by_status(groups: dict[str, Bools], one: Callable[[Bools], Figures | None]) -> Figures:
-    return {name: one(keep) for name, keep in groups.items()}
+    made: Figures = {}
+    for name, keep in groups.items():
+        # Where all requests succeeded the total is theirs.
+        same = next((other for other in made if np.array_equal(groups[other], keep)), None)
+        made[name] = one(keep) if same is None else made[same]
+    return made
 
 
 def _values(rows: Rows, requests: Requests, groups: dict[str, Bools]) -> Figures:

@@ -147,8 +147,7 @@ def merged(times: Floats, amounts: Floats) -> tuple[Floats, Floats]:
     ([0.0, 1.0], [1.0, 3.0])
     """
     distinct, places = np.unique(times, return_inverse=True)
-    summed = np.zeros(distinct.size)
-    np.add.at(summed, places, amounts)
+    summed: Floats = np.bincount(places, amounts, minlength=distinct.size).astype(np.float64)
     while distinct.size > 1:
         close = np.diff(distinct) <= APART
         if not close.any():
@@ -159,9 +158,8 @@ def merged(times: Floats, amounts: Floats) -> tuple[Floats, Floats]:
         opening, closing = opening[clear], closing[clear]
         running = np.concatenate(([0.0], np.cumsum(summed)))
         summed[opening] = running[closing + 1] - running[opening]
-        covered = np.zeros(distinct.size + 1, np.int64)
-        np.add.at(covered, opening, 1)
-        np.add.at(covered, closing + 1, -1)
+        covered = np.bincount(opening, minlength=distinct.size + 1)
+        covered -= np.bincount(closing + 1, minlength=distinct.size + 1)
         gone = np.cumsum(covered[:-1]) > 0
         gone[opening] = False
         distinct, summed = distinct[~gone], summed[~gone]

@@ -65,10 +65,13 @@ def weighted(values: Floats, weights: Floats, q: Sequence[float]) -> Floats:
     >>> weighted(np.array([1.0, 2.0, 9.0]), np.array([1.0, 98.0, 1.0]), [0.005, 0.5, 0.995]).tolist()
     [1.0, 2.0, 9.0]
     """
-    distinct, shares = density(values, weights)
-    _checked(distinct, q)
-    places = np.searchsorted(np.cumsum(shares), np.asarray(q, np.float64), side="left")
-    return distinct[np.minimum(places, distinct.size - 1)]
+    values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
+    bearing = weights > 0
+    values, shares = _checked(values[bearing], q)
+    order = np.argsort(values)
+    running = np.cumsum(weights[bearing][order])
+    places = np.searchsorted(running / running[-1], shares, side="left")
+    return values[order][np.minimum(places, values.size - 1)]
 
 
 def density(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -81,10 +84,8 @@ def density(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
     ([1.0, 2.0], [0.5, 0.5])
     """
     values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
-    order = np.argsort(values)
-    distinct, places = np.unique(values[order], return_inverse=True)
-    summed = np.zeros_like(distinct)
-    np.add.at(summed, places, weights[order])
+    distinct, places = np.unique(values, return_inverse=True)
+    summed = np.bincount(places, weights, minlength=distinct.size)
     distinct, summed = distinct[summed > 0], summed[summed > 0]
     if summed.sum() <= 1e-6:
         summed = np.ones_like(distinct)
