@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from profiling import run, runs
 
+import tokenpulse
 from tokenpulse import engine
 from tokenpulse.model import SLO
 from tokenpulse.profiles import profile
+from tokenpulse.readers import own
 from tokenpulse.records import Records
 from tokenpulse.reporting import Report
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = (
     "vllm_bench_detailed.json.gz",
     "vllm_bench_errors.json.gz",
@@ -70,3 +75,25 @@ def test_chunks_and_endings_of_every_kind() -> None:
     )
     for slo in (SLO(ttft=0.2, tpot=0.1), SLO(ttft=0.21, tpot=0.081, itl=0.11)):
         agree(one, slo)
+
+
+@pytest.mark.parametrize("name", ["demo_requests.jsonl", "demo_events.jsonl", "run.jsonl.gz", "run_async.jsonl.gz"])
+def test_own_lines(name: str) -> None:
+    """From our own lines by way of exact rows: what the reducer of lines says, exactly."""
+    path = FIXTURES / name
+    slo = SLO(ttft=0.1, tpot=0.006)
+    report = tokenpulse.report(path, slo=slo)
+    exact = profile("tokenpulse", own.records([str(path)]), goodput=slo)
+    assert exact["requests"] == report.requests
+    assert exact["tokens"] == report.tokens
+    assert exact["rates"] == report.rates
+    assert exact["availability"] == report.availability
+    (judged,) = report.goodput
+    assert {key: judged[key] for key in exact["goodput"]} == exact["goodput"]
+    for metric, found in exact["latency"].items():
+        sketch = report.latency[metric]
+        if found is None or sketch is None:
+            assert found is sketch is None, metric
+            continue
+        assert (found["count"], found["min"], found["max"]) == (sketch["count"], sketch["min"], sketch["max"]), metric
+        assert sketch["p99"] == pytest.approx(found["p99"], rel=report.rules["relative_error"], abs=2e-6), metric

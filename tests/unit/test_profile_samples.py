@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from profiling import differences, document, figures_in, runs, summary
+from profiling import TOOLS, differences, document, figures_in, runs, summary
 
+import tokenpulse
 from tokenpulse.profiles import profile
 
 SETTINGS = {"num_prompts", "request_rate", "burstiness", "max_concurrency"}
@@ -57,6 +58,19 @@ def test_aiperf(name: str) -> None:
     other = {place.partition(".")[0] for place in differences(wanted, alone)} - phase
     assert all(tag.startswith(("effective_", "active_")) and tag != "effective_latency" for tag in other)
     assert {"rates by AIPerf's phase", "effective_* and active_* curves"} <= alone["tokenpulse"]["absent"].keys()
+
+
+def test_a_report_with_profiles() -> None:
+    """By way of the report: the summary beside the records is used, a run of several files is told apart."""
+    paths = [str(TOOLS / name) for name in ("aiperf_cancel.jsonl.gz", "aiperf_cancel_summary.json.gz")]
+    report = tokenpulse.report(paths, profile=["aiperf", "llmperf"])
+    said = document("aiperf_cancel_summary.json.gz")
+    wanted = {tag: value for tag, value in said.items() if isinstance(value, dict) and "unit" in value}
+    assert list(report.profiles) == ["aiperf", "llmperf"]
+    assert not set(differences(wanted, report.profiles["aiperf"]))
+    several = tokenpulse.report(str(TOOLS / "vllm_bench_append.jsonl.gz"), profile="vllm").profiles["vllm"]["runs"]
+    for one, said in zip(several, document("vllm_bench_append.jsonl.gz"), strict=True):
+        assert one["p99_itl_ms"] == pytest.approx(said["p99_itl_ms"], rel=1e-9)
 
 
 def test_aiperf_warm_up() -> None:

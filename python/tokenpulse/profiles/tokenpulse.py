@@ -64,6 +64,7 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
     for name in METRICS:
         if not values[name].size:
             rows.missing(f"latency.{name}", rows.records.absent.get(f"latency.{name}", "no request has one"))
+    rows.missing("latency.preemption_stall", "exact rows do not have preemptions; the report does")
     return {
         "span_seconds": span,
         "requests": {
