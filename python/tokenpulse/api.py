@@ -9,18 +9,18 @@ from typing import Any
 
 from tokenpulse import engine
 from tokenpulse.analysis import flow as where_time_went
-from tokenpulse.grammar import Path, duration_ns, request_rate_of, slo_sets
-from tokenpulse.intake import Cut, Intake, Settings, Table, told
+from tokenpulse.grammar import AUTO, Path, duration_ns, request_rate_of, slo_sets
+from tokenpulse.intake import Cut, Intake, Settings, told
 from tokenpulse.model import ITL_RULES, LENGTH_KEYS, MAX_LABEL_KEYS, MAX_TIMELINE_BINS, SLO, Reduction
+from tokenpulse.readers.table import Streamable
 from tokenpulse.reporting import Report
 
-AUTO = "auto"
 AUTO_TIMELINE_NS, AUTO_TIMELINE_BINS = 1_000_000, 240
 """A timeline as a picture needs it: bins of 1 ms, whose width doubles until no more than these remain."""
 
 
 def report(
-    paths: Path | Table | Iterable[Path | Table],
+    paths: Path | Streamable | Iterable[Path | Streamable],
     *,
     slo: SLO | str | Iterable[SLO | str] | None = None,
     itl: str = "token",
@@ -35,7 +35,10 @@ def report(
     profile: str | Iterable[str] | None = None,
     request_rate: float | None = None,
 ) -> Report:
-    """Read one or more logs, files of other tools or tables and report on them together; `"-"` is standard input.
+    """Read one or more logs, files of other tools or tables and report on them together.
+
+    `paths`: one or several, `"-"` is standard input; a table is anything with `__arrow_c_stream__`, such as one of
+    pyarrow, polars, pandas or duckdb, with the fields of a log as its columns.
 
     `slo`: one set or several, as `SLO` or as text such as `"chat:ttft=200ms,tpot=30ms"`.
     `itl`: what an emission of several tokens gives: `token`, `chunk` or `stamp`.
@@ -106,24 +109,30 @@ def _told(intake: Intake, reduction: Reduction, itl: str, rate: float | None) ->
 
 def _profiles(intake: Intake, names: Sequence[str], slos: Sequence[SLO]) -> dict[str, Any]:
     """What each tool would have said: of a single run its figures, of several those of each."""
-    from tokenpulse import profiles
+    from tokenpulse.profiles import PROFILES, profile, side_by_side
 
+    goodput, every = slos[0] if slos else None, "all" in names
+    each: list[dict[str, Any]] = []
     runs = told.exact_runs(intake)
-    goodput = slos[0] if slos else None
-    found: dict[str, Any] = {}
-    for name in profiles.PROFILES if "all" in names else names:
-        each = [told.strict(profiles.profile(name, records, goodput=goodput)) for _, records in runs]
-        found[name] = _by_run([path for path, _ in runs], each)
-    if "all" in names:
-        compared = [{"rows": told.strict(profiles.compare(records, goodput=goodput))} for _, records in runs]
-        found["all"] = _by_run([path for path, _ in runs], compared)
-    return found
-
-
-def _by_run(paths: Sequence[str], figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    if len(figures) == 1:
-        return figures[0]
-    return {"runs": [{"path": path, **one} for path, one in zip(paths, figures, strict=True)]}
+    for _, records in runs:
+        summary = told.summary_of(records, intake)
+        figures: dict[str, Any] = {
+            name: profile(name, records, goodput=goodput, summary=summary) for name in (PROFILES if every else names)
+        }
+        if every:
+            figures["all"] = side_by_side(records, goodput=goodput, profiles=figures)
+        each.append(figures)
+    if len(runs) == 1:
+        return each[0]
+    return {
+        name: {
+            "runs": [
+                {"path": path, **({"rows": figures[name]} if name == "all" else figures[name])}
+                for (path, _), figures in zip(runs, each, strict=True)
+            ]
+        }
+        for name in each[0]
+    }
 
 
 def _profile_names(profile: str | Iterable[str] | None) -> list[str]:

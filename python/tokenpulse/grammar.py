@@ -26,6 +26,9 @@ UNITS_NS = {
 
 Path = str | os.PathLike[str]
 
+AUTO = "auto"
+"""The width of a timeline of which nobody cares how wide its bins are."""
+
 _DURATION = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,18})?)(ns|us|ms|s|m|h)")
 _LIMITS = ("ttft", "tpot", "e2e", "itl")
 

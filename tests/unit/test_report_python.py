@@ -142,6 +142,7 @@ def test_json_is_strict_and_whole(log: Path, tmp_path: Path) -> None:
         *("schema", "inputs", "span_seconds", "requests", "tokens", "preemptions", "latency", "fluidity"),
         *("slowest", "rates", "goodput", "availability", "degraded", "rejected", "clamped", "missing"),
         *("rules", "by", "by_over", "timeline", "timeline_width_seconds", "timeline_asked_seconds"),
+        *("flow", "attainment_grid", "cut", "workload", "definitions", "absent", "reported", "profiles"),
     ]
     assert parsed["inputs"][0]["format"] == "empty"
     assert parsed["span_seconds"] is parsed["availability"] is parsed["goodput"][0]["attainment"] is None

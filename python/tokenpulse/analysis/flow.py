@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenpulse import formulas
 from tokenpulse.analysis import saturation
-from tokenpulse.analysis.curve import Curve, Floats, Ints
+from tokenpulse.analysis.curve import Curve, Ints
 from tokenpulse.analysis.saturation import Client
 from tokenpulse.analysis.steady import Steady, plateau, steady_span
 from tokenpulse.model import Reduction
@@ -64,17 +64,18 @@ def of_reduction(reduction: Reduction, rows: Rows | None = None, client: Client 
     arrival_span = flow["last_arrival_ns"] - flow["first_arrival_ns"]
     end_span = (flow["last_end_ns"] or 0) - (flow["first_end_ns"] or 0)
     steady = steady_span(curve) if curve else None
-    arrival_rate, service_rate = _middle_rates(curve, count, ended, rows)
-    achieved = _rate(count, arrival_span)
+    arrivals = {"count": count, "rate": _rate(count, arrival_span)}
+    ends = {"count": ended, "rate": _rate(ended, end_span)}
+    arrival_rate = _middle_rate(curve, "arrivals", arrivals, rows)
+    service_rate = _middle_rate(curve, "ends", ends, rows)
     peak = _peak(curve)
-    latency = reduction["total"]["latency"]
     return {
         "first_arrival_seconds": flow["first_arrival_ns"] / 1e9,
         "seconds": seconds,
         "exact": curve is not None and curve.exact,
         **_over_time(curve, peak),
-        "arrivals": {"count": count, "rate": achieved},
-        "ends": {"count": ended, "rate": _rate(ended, end_span)},
+        "arrivals": arrivals,
+        "ends": ends,
         "arrival_rate": arrival_rate,
         "service_rate": service_rate,
         "utilisation": arrival_rate / service_rate if arrival_rate and service_rate else None,
@@ -85,10 +86,10 @@ def of_reduction(reduction: Reduction, rows: Rows | None = None, client: Client 
             "emissions": flow["emissions"],
             "coalesced": flow["coalesced"],
             "share": formulas.ratio(flow["coalesced"], flow["emissions"]),
-            "zero_gap_share": _zero_gaps(latency["itl"]),
+            "zero_gap_share": _zero_gaps(reduction["total"]["latency"]["itl"]),
         },
         "saturation": saturation.figures(
-            client or Client(), _ttft(latency["ttft"]), count, achieved, peak["at_least"] if peak else None
+            client or Client(), count, arrivals["rate"], peak["at_least"] if peak else None
         ),
     }
 
@@ -107,27 +108,22 @@ def _rate(events: int, span_ns: int) -> float | None:
     return (events - 1) / (span_ns / 1e9) if events > 1 and span_ns > 0 else None
 
 
-def _middle_rates(
-    curve: Curve | None, arrivals: int, ends: int, rows: Rows | None
-) -> tuple[float | None, float | None]:
-    """Arrivals and ends a second in the middle nine tenths of each."""
-    if curve is None:
-        return None, None
-    if rows is None:
-        return _middle(curve.times, curve.arrivals, arrivals), _middle(curve.times, curve.ends, ends)
-    moments = (np.sort(column[column >= 0] - curve.first_ns) for column in (rows.arrive_ns, rows.end_ns))
-    arrive, end = ((moment.astype(np.float64), np.arange(len(moment)) + 0.5) for moment in moments)
-    return _middle(*arrive, len(arrive[0])), _middle(*end, len(end[0]))
-
-
-def _middle(times: Floats, counted: Any, events: int) -> float | None:
-    """The rate between two events as far from the first and the last; `counted` events lie up to each time."""
-    skipped = math.floor(MIDDLE * events)
-    intervals = events - 1 - 2 * skipped
-    if intervals < 1:
-        return None
-    low, high = np.interp([skipped + 0.5, events - 0.5 - skipped], counted, times)
-    return intervals / float(high - low) * 1e9 if high > low else None
+def _middle_rate(curve: Curve | None, which: str, events: Figures, rows: Rows | None) -> float | None:
+    """`arrivals` or `ends` a second in the middle nine tenths of them."""
+    count = events["count"]
+    skipped = math.floor(MIDDLE * count)
+    if curve is None or not skipped:
+        return None if curve is None else events["rate"]
+    if rows is not None:
+        column = rows.arrive_ns if which == "arrivals" else rows.end_ns
+        moments = np.sort(column[column >= 0])
+        span, apart = float(moments[count - 1 - skipped] - moments[skipped]), 0
+    else:
+        counted = getattr(curve, which)
+        low, high = np.interp([skipped + 0.5, count - 0.5 - skipped], counted, curve.times)
+        # Of events in one bin it is not known how far they lie apart.
+        span, apart = float(high - low), curve.grain
+    return (count - 1 - 2 * skipped) / (span / 1e9) if span > apart else None
 
 
 def _peak(curve: Curve | None) -> Figures | None:
@@ -176,8 +172,8 @@ def _first_wave(flow: Mapping[str, Any], rows: Rows | None) -> Figures | None:
     From bins: those of the bins wholly before the first end. None where there are none.
     """
     first_end = flow["first_end_ns"]
-    if first_end is None:
-        first_end = flow["last_arrival_ns"] + 1
+    if first_end is None:  # then nobody came after one
+        first_end = flow["last_arrival_ns"] + flow["width_ns"] + 1
     if rows is None:
         wave = [one for one in flow["bins"] if one["start_ns"] + flow["width_ns"] <= first_end]
         requests = sum(one["arrivals"] for one in wave)
@@ -243,7 +239,3 @@ def _zero_gaps(itl: Any) -> float | None:
     """The share of inter-token latencies under a microsecond; under the rule `stamp` most are of the rule's making."""
     rule = getattr(itl, "itl_rule", None)
     return None if rule == "stamp" or not itl.count else itl.zero_count / itl.count
-
-
-def _ttft(sketch: Any) -> Figures | None:
-    return {"p50": sketch.quantile(0.5), "p99": sketch.quantile(0.99)} if sketch.count else None

@@ -8,7 +8,7 @@ nothing is said.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,50 +33,50 @@ class Client:
     """What is known of the load generator."""
 
     delays: Floats | None = None
-    """s: sent minus meant to be sent, one a request; NaN where not known."""
+    """s: sent minus meant to be sent, one a request that has a first token; NaN where not known."""
+    ttft: Floats | None = None
+    """s: the same requests' time to first token."""
+    waits_for_room: bool = False
+    """Whether the delays hold the time in which it was not allowed to send, for want of room under `concurrency`."""
     requested_rate: float | None = None
     """1/s; inf where all were to be sent at once."""
-    concurrency: int | None = None
+    concurrency: float | None = None
     """Requests that it let be in flight at once, at most."""
 
 
-def figures(
-    client: Client,
-    ttft: Mapping[str, Any] | None,
-    arrivals: int,
-    achieved_rate: float | None,
-    peak: int | None,
-) -> dict[str, Any]:
+def figures(client: Client, arrivals: int, achieved_rate: float | None, peak: int | None) -> dict[str, Any]:
     """The verdict, what it was judged by, and what it would need.
 
-    `ttft` are a report's figures of TTFT in seconds, `peak` the most requests that were in flight at once.
+    `achieved_rate` is that of the arrivals, `peak` the most requests that were in flight at once.
     """
-    delay = _delay(client.delays)
+    delay, ttft, requested = _spread(client.delays), _spread(client.ttft), client.requested_rate
     signs: dict[str, bool] = {}
     needs: list[str] = []
-    ratios = None
+    ratios = rate_ratio = None
+    # A client that may have no more than so many in flight holds back by design, and its rate is the server's.
+    limited = client.concurrency is not None and peak is not None and peak >= client.concurrency
     if delay is None:
-        needs.append("when each request was meant to be sent, beside when it was")
+        needs.append("the times at which requests were meant to be sent")
     elif ttft is None:
         needs.append("a request with a first token")
     else:
         ratios = {name: formulas.ratio(delay[name], ttft[name]) for name in ("p50", "p99")}
-        signs["schedule_delay"] = any(delay[name] > DELAY_TO_TTFT * ttft[name] for name in ratios)
-    requested = client.requested_rate
-    rate_ratio = None
+        late = any(delay[name] > DELAY_TO_TTFT * ttft[name] for name in ratios)
+        if not (late and limited and client.waits_for_room):
+            signs["schedule_delay"] = late
     if requested is None or not requested > 0:
-        needs.append("the request rate that was asked for (--request-rate)")
+        needs.append("the requested rate (--request-rate)")
     elif math.isinf(requested):
-        needs.append("a finite request rate: these were to be sent as fast as possible")
+        needs.append("a finite requested rate: these were to be sent at once")
     elif achieved_rate is None:
         needs.append("two requests that did not arrive at the same time")
     else:
         rate_ratio = achieved_rate / requested
         missed = rate_ratio < 1 - max(RATE_SHORTFALL, 2 / math.sqrt(arrivals - 1))
-        if missed and client.concurrency is not None and peak is not None and peak >= client.concurrency:
-            needs.append(f"no limit of {client.concurrency} requests in flight: it was reached, and held the rate down")
-        else:
+        if not (missed and limited):
             signs["rate"] = missed
+    if limited and not signs:
+        needs.append(f"fewer requests in flight than its limit of {client.concurrency:g}, which held it back")
     return {
         "verdict": JUDGED[any(signs.values())] if signs else JUDGED[2],
         "judged_by": list(signs),
@@ -90,9 +90,9 @@ def figures(
     }
 
 
-def _delay(delays: Floats | None) -> dict[str, Any] | None:
-    """Count, mean, nearest-rank percentiles and maximum in seconds; a request sent early was not late."""
-    known = np.empty(0) if delays is None else np.maximum(delays[~np.isnan(delays)], 0.0)
+def _spread(seconds: Floats | None) -> dict[str, Any] | None:
+    """Count, mean, nearest-rank percentiles and maximum; a request that was sent early was not late."""
+    known = np.empty(0) if seconds is None else np.maximum(seconds[~np.isnan(seconds)], 0.0)
     if not len(known):
         return None
     known.sort()

@@ -50,7 +50,7 @@ def steady_span(curve: Curve) -> Steady | None:
 
     >>> found = steady_span(Curve.of_rows(np.array([0, 100, 200]), np.array([900, 900, 900]), 1000))
     >>> found.from_ns, found.to_ns, found.plateau
-    (202, 899, 3.0)
+    (202, 896, 3.0)
     """
     top = plateau(curve)
     if not top > 0:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import IO, Any, Protocol, TypeVar
 
 import click
@@ -36,6 +37,17 @@ def check_duration(option: str, text: str | None) -> None:
             raise ValueError(f"{option}: {wrong}") from None
 
 
+@contextmanager
+def extras() -> Iterator[None]:
+    """Where a library that is an extra is missing, its message is all there is to say."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if "pip install" not in str(missing):
+            raise
+        raise click.ClickException(str(missing)) from None
+
+
 def conclude(context: click.Context, made: _Made, write: Callable[[_Made, IO[str]], None] | None, strict: bool) -> None:
     """Print the report, as tables by `write` or without it as JSON; warn; and exit."""
     if write is None:
@@ -59,7 +71,8 @@ def warn(unusable: int, notices: Sequence[Mapping[str, Any]]) -> None:
     what = "line or event" if unusable == 1 else "lines or events"
     print(f"tokenpulse: warning: {unusable:,} {what} could not be used", file=sys.stderr)
     for one in shown:
-        place = f"{printable(one['path'])}:{one['line']}"
+        line = "" if one["line"] is None else f":{one['line']}"
+        place = f"{printable(one['path'])}{line}"
         print(f"  {place}: {one['reason']}: {printable(one['message'])}", file=sys.stderr)
     if unusable > len(shown):
         print(f"  ... and {unusable - len(shown):,} more", file=sys.stderr)

@@ -7,10 +7,9 @@ from dataclasses import replace
 import click
 
 import tokenpulse
-from tokenpulse.api import AUTO
-from tokenpulse.cli.ending import check_duration, conclude
+from tokenpulse.cli.ending import check_duration, conclude, extras
 from tokenpulse.cli.progress import progress_bar
-from tokenpulse.grammar import request_rate_of, slo_sets
+from tokenpulse.grammar import AUTO, request_rate_of, slo_sets
 from tokenpulse.model import ITL_RULES
 from tokenpulse.reporting import Report
 
@@ -97,13 +96,15 @@ def report(
     for option, text in (("--timeline", timeline if timeline != AUTO else None), ("--from", begin), ("--to", end)):
         check_duration(option, text)
     _can_write(html, sketches)
-    with progress_bar() as progress:
+    # A page shows how latency went over time, and compare measures by it how far requests depend on one another.
+    hidden = timeline is None and (html is not None or sketches is not None)
+    with progress_bar() as progress, extras():
         made = tokenpulse.report(
             paths,
             slo=sets,
             itl=itl,
             by=by,
-            timeline=timeline if html is None else timeline or AUTO,
+            timeline=AUTO if hidden else timeline,
             progress=progress,
             threads=threads,
             from_=begin,
@@ -113,28 +114,27 @@ def report(
             request_rate=None if request_rate is None else request_rate_of(request_rate),
         )
     _write(made, html, sketches)
+    if hidden:
+        made = replace(made, timeline=[], timeline_width_seconds=None, timeline_asked_seconds=None)
     if as_json:
         conclude(context, made, None, strict)
     else:
         from tokenpulse.reporting.table import write
 
-        # The timeline of a page that nobody asked for in tables stays on the page.
-        conclude(context, made if timeline else replace(made, timeline=[]), write, strict)
+        conclude(context, made, write, strict)
 
 
 def _can_write(html: str | None, sketches: str | None) -> None:
     """Find out before the work whether its results can be written."""
-    try:
+    with extras():
         if html is not None:
             from tokenpulse.reporting.html import check as check_html
 
-            check_html(html)
+            check_html()
         if sketches is not None:
             from tokenpulse.sketches import check as check_sketches
 
             check_sketches(sketches)
-    except ModuleNotFoundError as missing:
-        raise click.ClickException(str(missing)) from None
 
 
 def _write(made: Report, html: str | None, sketches: str | None) -> None:

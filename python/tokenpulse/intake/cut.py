@@ -53,12 +53,12 @@ class Cut:
         """
         reduction = intake.reduce(replace(settings, slos=(), by=(), timeline_ns=None))
         first = reduction["first_arrival_ns"]
-        if first is None:
-            return None, None
         lacking = told.absent(intake, reduction)
         why = lacking.get("flow") if self.steady else None if intake.workloads else lacking.get("span_seconds")
         if why is not None:
             raise ValueError(f"{self.how} needs the time of every request: {why}")
+        if first is None:
+            return None, None
         if not self.steady:
             begin, end = (None if at is None else first + at for at in (self.from_ns, self.to_ns))
             return begin, end

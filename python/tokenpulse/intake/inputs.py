@@ -14,13 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from tokenpulse import engine, readers
 from tokenpulse.grammar import path_names
-from tokenpulse.model import MAX_TIMELINE_BINS, SLO, TTL_NS, Reduction
+from tokenpulse.model import LENGTH_KEYS, MAX_TIMELINE_BINS, SLO, TTL_NS, Reduction
+from tokenpulse.readers import table
+from tokenpulse.readers.table import Streamable, Table
 from tokenpulse.records import Records, Summary, Workload
 
 STDIN = "-"
@@ -41,13 +43,6 @@ _CORE_EXPECTED = "expected tokenpulse request or event lines, found none"
 _NO_CLOCK = "the inputs count time from different moments"
 
 
-@runtime_checkable
-class Table(Protocol):
-    """What gives its rows through the Arrow C stream interface: a table of pyarrow, polars, pandas or duckdb."""
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How inputs are reduced."""
@@ -61,6 +56,11 @@ class Settings:
     threads: int = 0
     progress: engine.Progress | None = None
 
+    @property
+    def labels(self) -> set[str]:
+        """The labels that decide anything: those of groups and of SLO sets."""
+        return {key for key in self.by if key not in LENGTH_KEYS}.union(*(slo.where for slo in self.slos))
+
 
 @dataclass(kw_only=True)
 class Part:
@@ -68,7 +68,7 @@ class Part:
 
     path: str
     """As the report names it."""
-    content: Records | Summary | Workload | None = None
+    content: Records | Summary | Workload | Table | None = None
     """None for our own lines, which are not read here."""
     source: str = ""
     """What the core opens, where `content` is None."""
@@ -95,14 +95,10 @@ class Intake:
             if isinstance(one, str):
                 intake._open(one, stack, progress)
             else:
-                from tokenpulse.readers import table
-
-                intake._add("table", table.read(one, name="table"))
-        if again and intake.heads:
-            what = (
-                "standard input" if STDIN in intake.heads else next(p.path for p in intake.parts if p.source != p.path)
-            )
-            raise ValueError(f"{what} can be read only once; from, to, steady and profile need a file")
+                content = table.of(one)
+                intake.parts.append(Part(path=content.name, content=content))
+        if again and (once := intake._once()):
+            raise ValueError(f"{once} can be read only once; from, to, steady and profile read it again")
         intake._refuse_mixtures()
         return intake
 
@@ -120,14 +116,22 @@ class Intake:
         found = readers.detect(plain)
         if found in (None, readers.OWN):
             self.parts.append(Part(path=path, source=source))
+        elif found in (table.PARQUET, table.ARROW, table.CSV):
+            self.parts.append(Part(path=path, content=table.read(source, name=path, format=found)))
         else:
-            self._add(path, readers.read(source, name=path, format=found, progress=progress))
+            runs = readers.read(source, name=path, format=found, progress=progress)
+            for run in runs:
+                several = len(runs) > 1 and run.name
+                self.parts.append(Part(path=f"{path} ({run.name})" if several else path, content=run))
 
-    def _add(self, path: str, contents: Iterable[Any]) -> None:
-        contents = list(contents)
-        for content in contents:
-            several = len(contents) > 1 and content.name
-            self.parts.append(Part(path=f"{path} ({content.name})" if several else path, content=content))
+    def _once(self) -> str | None:
+        """What of it cannot be read a second time."""
+        if STDIN in self.heads:
+            return "standard input"
+        for part in self.parts:
+            if part.source in self.heads or (isinstance(part.content, Table) and part.content.once):
+                return part.path
+        return None
 
     def _refuse_mixtures(self) -> None:
         if self.workloads and len(self.workloads) < len(self.parts):
@@ -146,6 +150,15 @@ class Intake:
         return [part.content for part in self.parts if isinstance(part.content, Records)]
 
     @property
+    def tables(self) -> list[Table]:
+        return [part.content for part in self.parts if isinstance(part.content, Table)]
+
+    @property
+    def ours(self) -> bool:
+        """Whether something of it has the fields of our log: it can tell whatever one can, and is on its clock."""
+        return bool(self.own or self.tables)
+
+    @property
     def summaries(self) -> list[Summary]:
         return [part.content for part in self.parts if isinstance(part.content, Summary)]
 
@@ -161,25 +174,21 @@ class Intake:
 
     def reduce(self, settings: Settings, from_ns: int | None = None, to_ns: int | None = None) -> Reduction:
         """All inputs as one reduction; its inputs stand in the order given, each under its path."""
-        cut = {"from_ns": from_ns, "to_ns": to_ns}
         reductions = []
         if self.own or not self.parts:
-            reductions.append(self._reduce_own(settings, cut))
-        if self.records or self.summaries:
-            reductions.append(self._reduce_columns(settings, cut, Records, settings.ttl_ns))
-        if self.workloads:
-            # No request of a trace ends, and none is lost for it.
-            reductions.append(self._reduce_columns(settings, cut, Workload, NEVER_LOST))
+            reductions.append(self._reduce_own(settings, from_ns, to_ns))
+        if len(self.own) < len(self.parts):
+            reductions.append(self._reduce_columns(settings, from_ns, to_ns))
         reduction = reductions[0] if len(reductions) == 1 else _merged(reductions, settings)
         self._name_inputs(reduction)
         for records in self.records:
             for metric, values in records.pooled.items():
+                # Values of requests that nobody named: the requests themselves do not lack them.
                 reduction["total"]["latency"][metric].record_many(values)
+                reduction["total"]["missing"].pop(metric, None)
         return reduction
 
-    def _reduce_own(self, settings: Settings, cut: Mapping[str, int | None]) -> Reduction:
-        more: dict[str, Any] = {"heads": self.heads} if self.heads else {}
-        more |= {"threads": settings.threads} if settings.threads else {}
+    def _reduce_own(self, settings: Settings, from_ns: int | None, to_ns: int | None) -> Reduction:
         try:
             return engine.reduce_paths(
                 [part.source for part in self.own],
@@ -189,31 +198,36 @@ class Intake:
                 settings.timeline_ns,
                 settings.ttl_ns,
                 settings.progress,
+                from_ns=from_ns,
+                to_ns=to_ns,
                 timeline_bins=settings.timeline_bins,
-                **cut,
-                **more,
+                threads=settings.threads,
+                heads=self.heads or None,
             )
         except engine.FormatError as wrong:
             raise engine.FormatError(str(wrong).replace(_CORE_EXPECTED, EXPECTED)) from None
 
-    def _reduce_columns(
-        self, settings: Settings, cut: Mapping[str, int | None], kind: type[Records] | type[Workload], ttl_ns: int
-    ) -> Reduction:
+    def _reduce_columns(self, settings: Settings, from_ns: int | None, to_ns: int | None) -> Reduction:
+        # No request of a trace ends, and none is lost for it.
+        ttl_ns = NEVER_LOST if self.workloads else settings.ttl_ns
         reducer = engine.ColumnReducer(
             settings.slos,
             settings.itl,
             settings.by,
             settings.timeline_ns,
             ttl_ns,
+            from_ns=from_ns,
+            to_ns=to_ns,
             timeline_bins=settings.timeline_bins,
-            **cut,
         )
         for number, part in enumerate(self.parts):
-            if isinstance(part.content, kind):
-                columns = part.content.columns() if isinstance(part.content, Records) else trace_columns(part.content)
-                reducer.requests(_column_name(number), part.content.format, columns)
-        reduction: Reduction = reducer.finish()
-        return reduction
+            name, content = _column_name(number), part.content
+            if isinstance(content, Table):
+                content.reduce_into(reducer, name, settings.labels)
+            elif isinstance(content, (Records, Workload)):
+                columns = content.columns() if isinstance(content, Records) else trace_columns(content)
+                reducer.requests(name, content.format, columns)
+        return reducer.finish()
 
     def _name_inputs(self, reduction: Reduction) -> None:
         """Inputs in the order given, under the paths of their parts, with what their readers left out."""
@@ -244,15 +258,16 @@ def _input_of(part: Part, counted: Mapping[str, Any] | None) -> dict[str, Any]:
     skipped = dict(content.skipped)
     for reason, times in (counted["skipped"] if counted else {}).items():
         skipped[reason] = skipped.get(reason, 0) + times
+    none = None if isinstance(content, Summary) else 0
     told = {
         "path": part.path,
         "format": content.format,
-        "lines": counted["lines"] if counted else None,
-        "requests": counted["requests"] if counted else None,
+        "lines": counted["lines"] if counted else none,
+        "requests": counted["requests"] if counted else none,
         "skipped": skipped,
     }
     if isinstance(content, Records):
-        told["warmup"] = 0 if content.warmup is None else int(content.warmup.sum())
+        told["warmup"] = None if content.warmup is None else int(content.warmup.sum())
     return told
 
 
@@ -273,16 +288,16 @@ def _merged(reductions: Sequence[Reduction], settings: Settings) -> Reduction:
     return sketches.merge_reductions(reductions, timeline_bins=settings.timeline_bins)
 
 
-def _inputs(given: Any) -> Iterator[str | Table]:
+def _inputs(given: Any) -> Iterator[str | Streamable]:
     """Names and tables, from one of them or several."""
-    several: Any = [given] if isinstance(given, (str, os.PathLike, bytes, Table)) else given
+    several: Any = [given] if isinstance(given, (str, os.PathLike, bytes, Streamable)) else given
     if not isinstance(several, Iterable):
         path_names(several)
     several = list(several)
-    paths = [one for one in several if not isinstance(one, Table)]
+    paths = [one for one in several if not isinstance(one, Streamable)]
     names = iter(path_names(paths) if paths or not several else ())
     for one in several:
-        yield one if isinstance(one, Table) else next(names)
+        yield one if isinstance(one, Streamable) else next(names)
 
 
 def _is_pipe(path: str) -> bool:

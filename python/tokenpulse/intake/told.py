@@ -13,7 +13,8 @@ from tokenpulse.analysis.saturation import Client
 from tokenpulse.analysis.workload import Requests, figures
 from tokenpulse.intake.inputs import IN_FLIGHT, Intake
 from tokenpulse.model import Reduction
-from tokenpulse.records import ABSENT, Records, Summary, Workload
+from tokenpulse.readers.table import Table
+from tokenpulse.records import ABSENT, Floats, Records, Summary, Workload
 
 EPOCH_NS = 10**18
 """A time from here on counts from 1970: from the start of a machine it would be 31 years."""
@@ -26,12 +27,16 @@ ONE_CLOCK = ("span_seconds", "rates", "timeline", "flow")
 
 DEFINITIONS = {
     "ttft": "arrival to the first emission of tokens",
+    "queue": "arrival to the first schedule",
+    "scheduling": "first schedule to the prompt's computation",
+    "prefill": "the prompt's computation (or the first schedule) to the first token",
     "itl": "the gaps between emissions, each token counted once (rule token), or each gap (rule chunk)",
     "tpot": "(last token - first token) / (N - 1), absent for N = 1",
     "e2e": "arrival to the last token",
     "output_tokens": "N, every token that was generated, reasoning included",
     "rates": "over the time from the first arrival to the last token",
     "goodput": "every limit kept with <, of the requests that ended and were not aborted",
+    "preemption_stall": "the time a request spent preempted",
     "percentiles": "nearest rank, from a sketch",
 }
 """Our definitions, in one line each; docs/definitions.md has them in full."""
@@ -55,7 +60,7 @@ def absent(intake: Intake, reduction: Reduction) -> dict[str, str]:
     if intake.workloads:
         return dict(_TRACE_LACKS) | _common([one.absent for one in intake.workloads])
     found: dict[str, str] = {}
-    if not intake.own:
+    if not intake.ours:
         if not intake.records:
             return (
                 _common([one.absent for one in intake.summaries])
@@ -91,6 +96,8 @@ def _lacking(inputs: list[Records]) -> dict[str, str]:
             timed = name == "tokens.output" and any(one.chunk_tokens is not None for one in inputs)
             if not timed:
                 found.setdefault(name, _LACKS[name])
+    if all(bool(np.isnan(one.ttft).all()) and len(one) for one in inputs):
+        found.setdefault("goodput", "no request has a time to its first token")
     if "tokens.output" in found:
         found.setdefault("rates.output_tokens_per_second", found["tokens.output"])
     if not any(one.timed_tokens for one in inputs):
@@ -113,8 +120,8 @@ def _clocks(intake: Intake, reduction: Reduction) -> str | None:
         else:
             clocks.add("epoch" if one.clock == "epoch" else number)
     first = reduction["first_arrival_ns"]
-    if intake.own and first is not None:
-        # Our own lines do not say what they count from: the earliest arrival of all is theirs or earlier.
+    if intake.ours and first is not None:
+        # Neither our own lines nor a table say what they count from: the earliest arrival of all is theirs or earlier.
         clocks.add("epoch" if first >= EPOCH_NS else "ours")
     return _SEVERAL_CLOCKS if len(clocks) > 1 else None
 
@@ -172,7 +179,7 @@ def strict(figure: Any) -> Any:
 def workload(intake: Intake, cut: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The requests that were asked for, where all rows are at hand; those inside the cut."""
     contents = [part.content for part in intake.parts if isinstance(part.content, (Records, Workload))]
-    if not contents or intake.own:
+    if not contents or intake.ours:
         return None
     return figures(
         [Requests.of(one).between(cut["from_ns"], cut["to_ns"]) if cut else Requests.of(one) for one in contents]
@@ -182,14 +189,26 @@ def workload(intake: Intake, cut: Mapping[str, Any] | None) -> dict[str, Any] | 
 def exact_runs(intake: Intake) -> list[tuple[str, Records]]:
     """Every run with all its values, under its path; our own lines are read for it, as one run.
 
-    Raises ValueError where an input has no requests.
+    Raises ValueError where no input has requests.
     """
-    lacking = [part.path for part in intake.parts if isinstance(part.content, (Summary, Workload))]
-    if lacking:
-        raise ValueError(f"{lacking[0]}: a profile needs requests with their latencies; the file has none")
-    runs = [(part.path, part.content) for part in intake.parts if isinstance(part.content, Records)]
+    runs = [
+        (part.path, part.content.records() if isinstance(part.content, Table) else part.content)
+        for part in intake.parts
+        if isinstance(part.content, (Records, Table))
+    ]
     own = [part.source for part in intake.own]
-    return ([(", ".join(own), readers.own.records(own))] if own else []) + runs
+    if own:
+        runs.insert(0, (", ".join(own), readers.own.records(own)))
+    if not runs:
+        raise ValueError(f"{intake.parts[0].path}: a profile needs requests with their latencies; the file has none")
+    return runs
+
+
+def summary_of(records: Records, intake: Intake) -> dict[str, Any] | None:
+    """What the tool said of a run in a file of its own: known where one run and one such file are given."""
+    runs = [one for one in intake.records if one.tool == records.tool]
+    summaries = [one.figures for one in intake.summaries if one.tool == records.tool]
+    return summaries[0] if len(runs) == len(summaries) == 1 else None
 
 
 def client(intake: Intake, requested_rate: float | None = None) -> Client:
@@ -197,27 +216,34 @@ def client(intake: Intake, requested_rate: float | None = None) -> Client:
     rates = {one.run.get("requested_rate") for one in intake.records}
     limits = {one.run.get("concurrency") for one in intake.records}
     rate = requested_rate if requested_rate is not None else rates.pop() if len(rates) == 1 else None
-    delays = [found for one in intake.records if (found := _delays(one)) is not None]
+    # Our own lines do not say when their requests were meant to be sent.
+    late = [found for one in intake.records if (found := _delays(one)) is not None] if not intake.ours else []
     return Client(
-        delays=np.concatenate(delays) if delays and not intake.own else None,
+        delays=np.concatenate([delays for delays, _ in late]) if late else None,
+        ttft=np.concatenate([ttft for _, ttft in late]) if late else None,
+        waits_for_room=any(one.queue is not None for one in intake.records),
         requested_rate=rate,
         concurrency=limits.pop() if len(limits) == 1 else None,
     )
 
 
-def _delays(records: Records) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-    """How much later than meant each request was sent, in s."""
+def _delays(records: Records) -> tuple[Floats, Floats] | None:
+    """How much later than meant each request with a first token was sent, and its TTFT, in s.
+
+    Of a request that was cancelled a tool may have the time at which it gave up as that of its sending.
+    """
+    timed = records.counted & ~np.isnan(records.ttft)
     intended, arrive = records.intended_ns, records.arrive_ns
     if intended is not None and arrive is not None:
         known = (intended != ABSENT) & (arrive != ABSENT)
         late = np.where(known, np.where(known, arrive, 0) - np.where(known, intended, 0), 0) / 1e9
-        return np.where(known, late, np.nan)[records.counted]
-    return None if records.queue is None else records.queue[records.counted]
+        return np.where(known, late, np.nan)[timed], records.ttft[timed]
+    return None if records.queue is None else (records.queue[timed], records.ttft[timed])
 
 
 def rows(intake: Intake, reduction: Reduction) -> Rows | None:
     """Every request's arrival, end and first token, where all are at hand and the core has taken them as they are."""
-    if intake.own or not intake.records:
+    if intake.ours or not intake.records:
         return None
     each = [_rows_of(one.columns()) for one in intake.records]
     arrive, end, first = (np.concatenate([one[column] for one in each]) for column in range(3))

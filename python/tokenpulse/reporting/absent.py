@@ -24,6 +24,9 @@ BY_DEFAULT = (
 )
 """What counts 0 where an input says nothing of it: null where the inputs say that they cannot tell."""
 
+JUDGED_BY = frozenset({"goodput", "latency.ttft", "latency.tpot"})
+"""Without these no request can be judged by an SLO set."""
+
 _NO_TIME = "no time from the first arrival to the last token"
 _NO_END = "no request ended"
 _NO_RUN = "nothing happened after the first arrival"
@@ -70,9 +73,17 @@ def without(block: dict[str, Any], told: Mapping[str, str]) -> dict[str, Any]:
         if name in told and isinstance(parent, dict) and key in parent:
             whole = parent[key]
             parent[key] = dict.fromkeys(whole) if isinstance(whole, dict) else None
+    for metric in block["latency"]:
+        if f"latency.{metric}" in told:
+            # Where the inputs cannot tell a metric, what was counted as one is something else.
+            block["latency"][metric] = None
     if "tokens.output" in told:
-        for one in block.get("goodput", ()):
+        for one in block["goodput"]:
             one["tokens_per_second"] = None
+    if JUDGED_BY & told.keys():
+        for one in block["goodput"]:
+            one |= dict.fromkeys(("good", "attainment", "requests_per_second", "tokens_per_second"))
+            one["missed"] = {}
     return block
 
 
@@ -88,6 +99,9 @@ def absences(figures: Mapping[str, Any], told: Mapping[str, str]) -> dict[str, s
         parent = name.rpartition(".")[0]
         if parent not in found and _is_null(figures, name):
             found[name] = told.get(name) or told.get(name.split(".")[0]) or told.get("requests") or reason
+    for name in sorted(JUDGED_BY):
+        if name in told and figures["goodput"]:
+            found.setdefault("goodput", told[name])
     for name, reason in told.items():
         if name not in found and _is_null(figures, name):
             found[name] = reason

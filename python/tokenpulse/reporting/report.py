@@ -15,7 +15,7 @@ from typing import Any
 from tokenpulse import formulas
 from tokenpulse.analysis import flow as where_time_went
 from tokenpulse.model import FAILED, METRICS, SLO, STATUSES, SUCCEEDED, Reduction, SketchLike
-from tokenpulse.reporting.absent import absences, without
+from tokenpulse.reporting.absent import JUDGED_BY, absences, without
 from tokenpulse.reporting.grid import attainment_grid
 
 SCHEMA = "tokenpulse.report/1"
@@ -104,7 +104,7 @@ class Report:
         figures: Figures = {
             "span_seconds": span,
             **block_figures(total, slos, span, in_flight(total)),
-            "attainment_grid": attainment_grid(reduction),
+            "attainment_grid": None if JUDGED_BY & told.keys() else attainment_grid(reduction),
             "cut": _cut(reduction, how),
             "workload": None,
             **found,
@@ -144,7 +144,10 @@ class Report:
             timeline_asked_seconds=timeline["asked_ns"] / 1e9 if timeline else None,
             slos=slos,
             notices=[dict(one) for one in reduction["notices"]],
-            sketches=dict(total["latency"]),
+            sketches={
+                metric: type(sketch)() if f"latency.{metric}" in told else sketch
+                for metric, sketch in total["latency"].items()
+            },
             by_sketches=tuple(dict(one["block"]["latency"]) for one in reduction["by"]),
             timeline_sketches=tuple(dict(one["block"]["latency"]) for one in (timeline["bins"] if timeline else ())),
         )

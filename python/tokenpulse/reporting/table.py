@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from rich.console import RenderableType
 
-from tokenpulse.reporting import reasons
+from tokenpulse.reporting import flow_table, reasons, workload_table
 from tokenpulse.reporting.layout import (
     HEADS,
     MARK,
@@ -39,17 +39,35 @@ def write(report: Report, stream: IO[str]) -> None:
 def parts(report: Report) -> Iterator[RenderableType]:
     """The report's sections, top to bottom."""
     yield from _inputs(report)
+    if not _has_latency(report):
+        yield from workload_table.parts(report)
+        yield from _reported(report)
+        yield from _unusable(report)
+        return
     yield from _requests(report)
     yield from _latency(report)
     yield from _slowest(report)
     yield from _throughput(report)
     if report.goodput:
         yield from _goodput(report)
+    yield from flow_table.parts(report)
+    yield from workload_table.parts(report)
+    yield from _definitions(report)
+    if report.profiles:
+        from tokenpulse.reporting import profile_table
+
+        yield from profile_table.parts(report.profiles)
+    yield from _reported(report)
     yield from _unusable(report)
     if report.by:
         yield from _by(report)
     if report.timeline:
         yield from _timeline(report)
+
+
+def _has_latency(report: Report) -> bool:
+    """Whether requests were followed; a trace has none that ended, and a summary has no request."""
+    return report.requests["attempted"] is not None and "latency" not in report.absent
 
 
 def _inputs(report: Report) -> Iterator[RenderableType]:
@@ -59,12 +77,23 @@ def _inputs(report: Report) -> Iterator[RenderableType]:
         table.add_row(
             printable(one["path"]),
             one["format"].removeprefix("tokenpulse-"),
-            count(one["lines"]),
-            count(one["requests"]),
+            *("-" if one[name] is None else count(one[name]) for name in ("lines", "requests")),
         )
     yield table
     if len(report.inputs) > MAX_ROWS:
         yield note(f"... and {count(len(report.inputs) - MAX_ROWS)} more inputs: --json has them all.")
+    warmup = sum(one.get("warmup") or 0 for one in report.inputs)
+    if warmup:
+        yield note(f"{several(warmup, 'request')} of a warm-up left out.")
+    if report.cut is not None:
+        yield note(_cut(report.cut))
+
+
+def _cut(cut: Mapping[str, Any]) -> str:
+    ends = [f"{end} {number(cut[f'{end}_seconds'])} s" for end in ("from", "to") if cut[f"{end}_seconds"] is not None]
+    steady = ", the steady span" if cut["how"] == "steady" else ""
+    left = several(cut["outside"], "request")
+    return f"Only requests that arrived {' '.join(ends)} after the first one{steady}; {left} left out."
 
 
 def _requests(report: Report) -> Iterator[RenderableType]:
@@ -92,7 +121,7 @@ def _latency(report: Report) -> Iterator[RenderableType]:
     for metric, figures in report.latency.items():
         label = LABELS.get(metric, metric)
         if figures is None:
-            empty.append(label)
+            empty.append(metric)
             continue
         table.add_row(
             label,
@@ -109,8 +138,60 @@ def _latency(report: Report) -> Iterator[RenderableType]:
     )
     if marked:
         yield too_few(marked)
-    if empty:
-        yield note(f"No values: {', '.join(empty)}.")
+    for reason, names in _by_reason(empty, report).items():
+        yield note(f"No {', '.join(names)}: {reason}.")
+
+
+def _by_reason(metrics: list[str], report: Report) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for metric in metrics:
+        found.setdefault(report.absent[f"latency.{metric}"], []).append(LABELS.get(metric, metric))
+    return found
+
+
+def _definitions(report: Report) -> Iterator[RenderableType]:
+    """Where a tool's file has another definition than ours: a figure here and the tool's own may differ for that."""
+    if not report.definitions:
+        return
+    table = figures_table("", "", left=2, head=False)
+    table.columns[0].no_wrap = True
+    for metric, texts in report.definitions.items():
+        if metric == "goodput" and not report.goodput:
+            continue
+        for whose, text in texts.items():
+            if whose != "tokenpulse":
+                table.add_row(f"{whose} {metric.replace('_', ' ')}", printable(text))
+    if table.row_count:
+        yield heading("Defined in another way by the tool")
+        yield table
+        yield note("The figures above are by our definitions, as far as the file allows; --profile has the tool's own.")
+
+
+def _reported(report: Report) -> Iterator[RenderableType]:
+    """What a file of figures says by itself, in our units; the figures beside requests are left to JSON."""
+    for one in report.reported:
+        figures = one["normalised"]
+        if not figures:
+            continue
+        yield heading(f"Figures of {one['tool']} itself: {printable(one['path'])}")
+        names = [name for name in ("ttft", "tpot", "itl", "e2e") if figures.get(name)]
+        shown = [name for name in ("mean", "std", *HEADS, "max") if any(name in figures[metric] for metric in names)]
+        table = figures_table("ms", *(HEADS.get(name, name) for name in shown))
+        for metric in names:
+            values = (figures[metric].get(name) for name in shown)
+            table.add_row(metric, *("-" if value is None else ms(value) for value in values))
+        if table.row_count:
+            yield table
+        rest = figures_table("", "", left=1, head=False)
+        for group in ("rates", "requests", "tokens"):
+            for name, value in (figures.get(group) or {}).items():
+                rest.add_row(f"{group}: {name.replace('_', ' ')}", number(value))
+        if figures.get("duration") is not None:
+            rest.add_row("duration, s", number(figures["duration"]))
+        if rest.row_count:
+            yield rest
+    if report.reported:
+        yield note("--json has the tools' own figures in full, under reported.")
 
 
 def _slowest(report: Report) -> Iterator[RenderableType]:
@@ -128,23 +209,24 @@ def _slowest(report: Report) -> Iterator[RenderableType]:
 def _throughput(report: Report) -> Iterator[RenderableType]:
     yield heading("Throughput and availability")
     span = (
-        "; no time from first arrival to last token"
-        if report.span_seconds is None
-        else f" in {number(report.span_seconds)} s"
+        f"; {report.absent['span_seconds']}" if report.span_seconds is None else f" in {number(report.span_seconds)} s"
     )
     requests = report.requests
     table = figures_table("", "", "", left=1, head=False)
     table.columns[2].justify = "left"
-    output, prompt = several(report.tokens["output"], "token"), count(report.tokens["prompt"])
-    table.add_row("output tokens/s", number(report.rates["output_tokens_per_second"]), f"{output}{span}")
+    tokens = report.tokens["output"]
+    output = "not known" if tokens is None else f"{several(tokens, 'token')}{span}"
+    table.add_row("output tokens/s", number(report.rates["output_tokens_per_second"]), output)
     table.add_row(
         "requests/s",
         number(report.rates["requests_per_second"]),
         f"{count(requests['succeeded'])} succeeded{span}",
     )
-    table.add_row("prompt tokens", prompt, "of every arrival")
+    if report.tokens["prompt"] is not None:
+        table.add_row("prompt tokens", count(report.tokens["prompt"]), "of every arrival")
     table.add_row("availability", percent(report.availability), "of the ended, aborts left out")
-    table.add_row("degraded", percent(report.degraded), "of the ended")
+    if report.degraded is not None or "degraded" not in report.absent:
+        table.add_row("degraded", percent(report.degraded), "of the ended")
     if report.preemptions["events"]:
         table.add_row(
             "preemptions",
@@ -156,6 +238,9 @@ def _throughput(report: Report) -> Iterator[RenderableType]:
 
 def _goodput(report: Report) -> Iterator[RenderableType]:
     yield heading("Goodput")
+    if "goodput" in report.absent:
+        yield note(f"Not judged: {report.absent['goodput']}.")
+        return
     table = figures_table("slo", "good", "judged", "attained", "objective", "good req/s", "good tok/s")
     for one in report.goodput:
         table.add_row(
@@ -208,6 +293,8 @@ def _unusable(report: Report) -> Iterator[RenderableType]:
     if report.clamped:
         table.add_row("end clamped", "", count(report.clamped), reasons.CLAMPED)
     for metric, times in report.missing.items():
+        if report.latency[metric] is None:
+            continue  # said of the metric as a whole
         table.add_row("not measured", metric, count(times), reasons.MISSING.get(metric, ""))
     if table.row_count:
         yield heading("Not counted, and why")
