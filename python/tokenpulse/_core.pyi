@@ -27,6 +27,8 @@ __all__ = [
     "__version__",
     "read_blocks",
     "read_kv",
+    "read_rows",
+    "read_rows_bytes",
     "reduce_bytes",
     "reduce_paths",
 ]
@@ -338,6 +340,18 @@ def read_kv(
     mode: str,
     rate: float,
     progress: Callable[[int, int], None] | None,
+) -> dict[str, Any]: ...
+def read_rows(
+    paths: list[str],
+    ttl_ns: int,
+    max_tokens: int,
+    progress: Callable[[int, int], None] | None,
+    *,
+    threads: int = 0,
+    heads: dict[str, bytes] | None = None,
+) -> dict[str, Any]: ...
+def read_rows_bytes(
+    named: list[tuple[str, bytes]], ttl_ns: int, max_tokens: int, *, threads: int = 0
 ) -> dict[str, Any]: ...
 def reduce_paths(
     paths: list[str],

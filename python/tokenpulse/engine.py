@@ -45,6 +45,8 @@ __all__ = [
     "__version__",
     "read_blocks",
     "read_kv",
+    "read_rows",
+    "read_rows_bytes",
     "reduce_bytes",
     "reduce_paths",
     "slo_settings",
@@ -198,6 +200,39 @@ class ColumnReducer:
     def finish(self) -> Reduction:
         """What all inputs come to. The reducer takes nothing more."""
         return self._core.finish()
+
+
+def read_rows(
+    paths: Sequence[str],
+    ttl_ns: int = TTL_NS,
+    *,
+    max_tokens: int,
+    progress: Progress | None = None,
+    threads: int = 0,
+    heads: Mapping[str, bytes] | None = None,
+) -> dict[str, Any]:
+    """Read logs of our own lines into exact rows: one for each request that arrived, with its accepted events alone.
+
+    The columns are those of `ColumnReducer.requests`, all of them, with all labels; beside them stand `inputs`,
+    `notices`, `rejected`, `clamped` and `newest_ns` as in a reduction. Memory follows the number of emissions: more
+    than `max_tokens` are a ValueError. Raises as `reduce_paths` does.
+    """
+    return _core.read_rows(
+        list(paths), ttl_ns, max_tokens, progress, threads=threads, heads=None if heads is None else dict(heads)
+    )
+
+
+def read_rows_bytes(
+    named: Sequence[tuple[str, bytes]], ttl_ns: int = TTL_NS, *, max_tokens: int, threads: int = 0
+) -> dict[str, Any]:
+    """The same for logs already in memory, each with the name it is reported under.
+
+    >>> line = b'{"id": "a", "arrive_ns": 5, "token_ns": [7, 9], "labels": {"tenant": "x"}}'
+    >>> rows = read_rows_bytes([("log", line)], max_tokens=10)
+    >>> rows["ids"], rows["token_ns"].tolist(), rows["status"].tolist(), rows["labels"]["tenant"][1]
+    (['a'], [7, 9], [0], ['x'])
+    """
+    return _core.read_rows_bytes(list(named), ttl_ns, max_tokens, threads=threads)
 
 
 def read_kv(

@@ -8,7 +8,7 @@ use tokenpulse_core::request::{Event, Status};
 use tokenpulse_core::tally::UntimedTokens;
 
 use crate::chunks::Text;
-use crate::record::{Kind, LineEvent, Record, Refused};
+use crate::record::{Kind, LineEvent, Record, Refused, Wants};
 
 /// Bytes of the chunk, or of what was copied beside it because it stands there with escapes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +19,9 @@ pub(crate) struct Span {
 
 /// A span of what was copied has this bit in its place.
 const COPIED: u32 = 1 << 31;
+
+/// More room for numbers than this is given back.
+const NUMBERS_KEPT: usize = 1 << 17;
 
 impl Span {
     /// Bytes of the chunk.
@@ -34,7 +37,7 @@ impl Span {
     }
 }
 
-/// A label that is asked for: its place among those, and its value.
+/// A label that is asked for: its place among those, else among [`Batch::names`], and its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label {
     pub want: u32,
@@ -105,6 +108,8 @@ pub(crate) struct Batch {
     pub requests: Vec<RequestRow>,
     pub numbers: Vec<i64>,
     pub labels: Vec<Label>,
+    /// The names of labels, where every one is kept.
+    pub names: Vec<String>,
     pub refused: Vec<Refused>,
     /// All lines, blank ones too.
     pub lines: u64,
@@ -132,8 +137,11 @@ impl Batch {
         self.entries.clear();
         self.arrivals.clear();
         self.requests.clear();
+        // The numbers of one long line are not worth being kept room for.
         self.numbers.clear();
+        self.numbers.shrink_to(NUMBERS_KEPT);
         self.labels.clear();
+        self.names.clear();
         self.refused.clear();
         self.lines = 0;
         self.recognised = 0;
@@ -181,7 +189,7 @@ impl Batch {
     }
 
     /// Adds a line that was read the general way.
-    pub(crate) fn push(&mut self, record: &Record, kind: Kind, wants: &[String]) {
+    pub(crate) fn push(&mut self, record: &Record, kind: Kind, wants: &Wants) {
         let id = self.copy(record.id.as_bytes());
         let hash = self.hash(record.id.as_bytes());
         let (t, what) = match kind {
@@ -198,10 +206,14 @@ impl Batch {
         self.entries.push(Entry { t, hash, id, line: self.lines as u32, what });
     }
 
-    fn arrival(&mut self, record: &Record, wants: &[String]) -> ArrivalRow {
+    fn arrival(&mut self, record: &Record, wants: &Wants) -> ArrivalRow {
         let start = self.labels.len() as u32;
         for (name, value) in &record.labels {
-            if let Some(want) = wants.iter().position(|want| want == name) {
+            let want = match wants {
+                Wants::These(names) => names.iter().position(|want| want == name),
+                Wants::Every => Some(self.name(name)),
+            };
+            if let Some(want) = want {
                 let value = self.copy(value.as_bytes());
                 self.labels.push(Label { want: want as u32, value });
             }
@@ -209,7 +221,15 @@ impl Batch {
         ArrivalRow { prompt_tokens: record.prompt_tokens, labels: start..self.labels.len() as u32 }
     }
 
-    fn push_request(&mut self, record: &Record, wants: &[String]) -> What {
+    /// The place of a label's name.
+    fn name(&mut self, name: &str) -> usize {
+        self.names.iter().position(|there| there == name).unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        })
+    }
+
+    fn push_request(&mut self, record: &Record, wants: &Wants) -> What {
         let row = RequestRow {
             arrival: self.arrival(record, wants),
             schedule: record.schedule_ns,

@@ -31,5 +31,5 @@ pub use kv::{KvContent, KvEvents, KvInput, KvLog, Loss, read_kv};
 pub use mapped::{BlockError, Listing, MAX_BYTES, Mapped, blocks_in};
 pub use pipeline::Reading;
 pub use record::Skip;
-pub use reduce::{Input, Reduction, reduce};
+pub use reduce::{Input, Reduction, read_rows, reduce};
 pub use source::Source;

@@ -6,13 +6,13 @@ use memchr::memchr;
 
 use crate::batch::Batch;
 use crate::chunks::{MAX_LINE, Text};
-use crate::record::{Record, Refused};
+use crate::record::{Record, Refused, Wants};
 use crate::scan::{Portable, Scan};
 use crate::shape::Shapes;
 
 /// Reads chunks. What it has learnt of the lines' shapes changes its speed alone.
 pub(crate) struct Parser {
-    wants: Arc<[String]>,
+    wants: Arc<Wants>,
     shapes: Shapes,
     record: Record,
     /// Every line is read the general way.
@@ -21,7 +21,9 @@ pub(crate) struct Parser {
 
 impl Parser {
     /// A parser that keeps these labels; with `plain` every line is read the general way.
-    pub(crate) fn new(wants: Arc<[String]>, plain: bool) -> Self {
+    pub(crate) fn new(wants: Arc<Wants>, plain: bool) -> Self {
+        // A shape has a place for each label that is kept.
+        let plain = plain || matches!(*wants, Wants::Every);
         Self { wants, shapes: Shapes::default(), record: Record::default(), plain }
     }
 
@@ -61,8 +63,12 @@ impl Parser {
             } else {
                 let end = at + memchr(b'\n', &padded[at..len]).unwrap_or(len - at);
                 self.line(&padded[at..end], utf8, batch);
-                if by_shape && end < len && self.record.recognised {
-                    self.shapes.learn(&padded[at..=end], &self.wants);
+                if by_shape
+                    && end < len
+                    && self.record.recognised
+                    && let Wants::These(names) = &*self.wants
+                {
+                    self.shapes.learn(&padded[at..=end], names);
                 }
                 at = end + 1;
             }

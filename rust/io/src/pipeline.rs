@@ -13,6 +13,7 @@ use crate::chunks::{Chunk, Chunks, Text};
 use crate::input::Failure;
 use crate::parse::Parser;
 use crate::record::Refused;
+use crate::record::Wants;
 use crate::source::{Meter, Source};
 
 /// How often the caller looks at the progress while others work.
@@ -98,7 +99,7 @@ enum Task<R> {
 pub(crate) fn each_batch(
     source: Source,
     reading: Reading,
-    wants: &Arc<[String]>,
+    wants: &Arc<Wants>,
     hasher: &DefaultHashBuilder,
     mut progress: impl FnMut(u64) -> bool,
     apply: impl FnMut(&Batch) + Send,

@@ -132,6 +132,24 @@ pub enum Kind {
     Request,
 }
 
+/// The labels that are kept.
+#[derive(Clone, Debug)]
+pub(crate) enum Wants {
+    /// Those of these names.
+    These(Vec<String>),
+    /// Every one.
+    Every,
+}
+
+impl Wants {
+    fn has(&self, name: &[u8]) -> bool {
+        match self {
+            Self::These(names) => names.iter().any(|each| each.as_bytes() == name),
+            Self::Every => true,
+        }
+    }
+}
+
 /// The fields of a line; arrays and texts are kept from line to line to be filled again.
 #[derive(Debug, Default)]
 pub struct Record {
@@ -204,7 +222,7 @@ impl Record {
     ///
     /// Why the line is passed over.
     #[inline]
-    pub fn read(&mut self, line: &[u8], wants: &[String]) -> Checked<Kind> {
+    pub(crate) fn read(&mut self, line: &[u8], wants: &Wants) -> Checked<Kind> {
         self.recognised = false;
         let mut cursor = Cursor::new(line);
         let found = match self.fields(&mut cursor, wants) {
@@ -225,7 +243,7 @@ impl Record {
     }
 
     #[inline]
-    fn fields<'a>(&mut self, cursor: &mut Cursor<'a>, wants: &[String]) -> Read<Option<Found<'a>>> {
+    fn fields<'a>(&mut self, cursor: &mut Cursor<'a>, wants: &Wants) -> Read<Option<Found<'a>>> {
         if !cursor.is_object() {
             cursor.skip()?;
             return if cursor.is_at_end() { Ok(None) } else { Err(Fault::Syntax) };
@@ -328,7 +346,7 @@ impl Record {
             let n = optional("output_tokens", found.output_tokens, &bounds::REQUEST_TOKENS)?;
             let first = optional("first_token_ns", found.first_token_ns, &bounds::TIME_NS)?;
             let last = optional("last_token_ns", found.last_token_ns, &bounds::TIME_NS)?;
-            self.untimed = n.filter(|&n| n > 0).map(|n| (n as u64, first, last));
+            self.untimed = Some(n.filter(|&n| n > 0).map_or((0, None, None), |n| (n as u64, first, last)));
         }
         if !array("preempt_ns", found.preempt_ns, &self.preempt_ns, &bounds::TIME_NS)? {
             self.preempt_ns.clear();
@@ -484,7 +502,7 @@ fn array(name: &str, field: Field<()>, values: &[i64], range: &Range) -> Checked
 }
 
 /// Reads labels; those that are wanted are kept.
-fn read_labels(cursor: &mut Cursor<'_>, labels: &mut Vec<(String, String)>, wants: &[String]) -> Read<Field<()>> {
+fn read_labels(cursor: &mut Cursor<'_>, labels: &mut Vec<(String, String)>, wants: &Wants) -> Read<Field<()>> {
     labels.clear();
     if !cursor.is_object() {
         return cursor.other();
@@ -497,8 +515,9 @@ fn read_labels(cursor: &mut Cursor<'_>, labels: &mut Vec<(String, String)>, want
         };
         match value {
             Field::Given(value) => {
-                if let Some(want) = wants.iter().find(|want| want.as_bytes() == key) {
-                    labels.push((want.clone(), String::from_utf8_lossy(&value).into_owned()));
+                if wants.has(key) {
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    labels.push((text(key), text(&value)));
                 }
             }
             Field::Absent => labels.retain(|(name, _)| name.as_bytes() != key),

@@ -1,16 +1,18 @@
 //! Logs to one run: every input read in one streaming pass, lines that cannot be read counted by reason.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokenpulse_core::Error;
 use tokenpulse_core::request::Status;
 use tokenpulse_core::strata::Key;
-use tokenpulse_core::tally::{Arrival, Counter, Finished, Run, Settings};
+use tokenpulse_core::tally::{Arrival, Counter, Finished, Rows, Run, Settings};
 
 use crate::batch::{ArrivalRow, Batch, Entry, RequestRow, What};
 use crate::flights::Flights;
 use crate::input::{Failure, Notice, note};
 use crate::pipeline::{Reading, each_batch};
-use crate::record::{Refused, Skip};
+use crate::record::{Refused, Skip, Wants};
 use crate::source::Source;
 
 /// What is known of an input after it was read.
@@ -71,7 +73,7 @@ struct Reader {
     run: Run,
     flights: Flights,
     input: Input,
-    wants: Arc<[String]>,
+    wants: Arc<Wants>,
     /// Lines of the batches before.
     lines: u64,
     /// The labels of a request, kept to be filled again.
@@ -88,15 +90,51 @@ pub fn reduce(
     sources: Vec<Source>,
     settings: &Settings,
     reading: Reading,
+    progress: impl FnMut(u64, u64) -> bool,
+) -> Result<Reduction, Failure> {
+    read_all(sources, settings, reading, None, progress)
+}
+
+/// The same, but the run keeps its exact [rows](Run::rows) too, with all labels.
+///
+/// # Errors
+///
+/// As [`reduce`], or more emissions than `most`.
+pub fn read_rows(
+    sources: Vec<Source>,
+    settings: &Settings,
+    reading: Reading,
+    most: u64,
+    progress: impl FnMut(u64, u64) -> bool,
+) -> Result<Reduction, Failure> {
+    read_all(sources, settings, reading, Some(most), progress)
+}
+
+fn read_all(
+    sources: Vec<Source>,
+    settings: &Settings,
+    reading: Reading,
+    rows: Option<u64>,
     mut progress: impl FnMut(u64, u64) -> bool,
 ) -> Result<Reduction, Failure> {
     let sizes: Option<Vec<u64>> = sources.iter().map(Source::size).collect();
     let total = sizes.map_or(0, |sizes| sizes.iter().sum());
     let mut done = 0;
+    let mut emissions = 0;
     let mut readers = Vec::new();
     for source in sources {
         let mut reader = Reader::new(source.name(), settings).map_err(Failure::Settings)?;
-        done += reader.read(source, reading, |bytes| progress(done + bytes, total))?;
+        if let Some(most) = rows {
+            reader.keep_rows(most - emissions);
+        }
+        let read = reader.read(source, reading, |bytes| progress(done + bytes, total));
+        if let (Some(kept), Some(most)) = (reader.run.rows(), rows) {
+            if kept.is_over() {
+                return Err(Failure::Settings(Error::value("emissions", format_args!("at most {most}"), "more")));
+            }
+            emissions += kept.emissions();
+        }
+        done += read?;
         readers.push(reader);
     }
     let newest = readers.iter().filter_map(|reader| reader.run.newest()).max();
@@ -112,7 +150,13 @@ pub fn reduce(
     }
     let run = match merged {
         Some(run) => run,
-        None => Run::new(settings.clone()).map_err(Failure::Settings)?,
+        None => {
+            let mut run = Run::new(settings.clone()).map_err(Failure::Settings)?;
+            if let Some(most) = rows {
+                run.keep_rows(Rows::new(most));
+            }
+            run
+        }
     };
     Ok(Reduction { inputs, run, newest })
 }
@@ -136,16 +180,34 @@ impl Reader {
             run: Run::new(settings.clone())?,
             flights: Flights::default(),
             input: Input { path: path.to_owned(), ..Input::default() },
-            wants: wanted_labels(settings).into(),
+            wants: Wants::These(wanted_labels(settings)).into(),
             lines: 0,
             labels: Vec::new(),
         })
     }
 
+    /// Keeps exact rows, of at most so many emissions, and all labels.
+    fn keep_rows(&mut self, most: u64) {
+        self.run.keep_rows(Rows::new(most));
+        self.wants = Wants::Every.into();
+    }
+
     /// Reads a source to its end, and returns how many bytes it had.
-    fn read(&mut self, source: Source, reading: Reading, progress: impl FnMut(u64) -> bool) -> Result<u64, Failure> {
+    fn read(
+        &mut self,
+        source: Source,
+        reading: Reading,
+        mut progress: impl FnMut(u64) -> bool,
+    ) -> Result<u64, Failure> {
         let (wants, hasher) = (Arc::clone(&self.wants), self.flights.hasher().clone());
-        let bytes = each_batch(source, reading, &wants, &hasher, progress, |batch| self.take(batch))?;
+        let over = AtomicBool::new(false);
+        let go_on = |bytes| !over.load(Ordering::Relaxed) && progress(bytes);
+        let bytes = each_batch(source, reading, &wants, &hasher, go_on, |batch| {
+            self.take(batch);
+            if self.run.rows().is_some_and(Rows::is_over) {
+                over.store(true, Ordering::Relaxed);
+            }
+        })?;
         let input = &self.input;
         let nothing = input.recognised == 0 && (input.lines > 0 || input.skipped.iter().any(|&n| n > 0));
         if nothing {
@@ -223,7 +285,8 @@ impl Reader {
     fn take_labels(&mut self, batch: &Batch, row: &ArrivalRow) {
         self.labels.clear();
         for label in &batch.labels[row.labels.start as usize..row.labels.end as usize] {
-            self.labels.push((self.wants[label.want as usize].clone(), batch.str(label.value).to_owned()));
+            let names = if let Wants::These(names) = &*self.wants { names } else { &batch.names };
+            self.labels.push((names[label.want as usize].clone(), batch.str(label.value).to_owned()));
         }
     }
 

@@ -15,6 +15,7 @@ mod kv_log;
 mod meter;
 mod plain_bytes;
 mod reduction;
+mod rows;
 mod sketch;
 mod sliding;
 mod snapshot;
@@ -46,6 +47,8 @@ mod _core {
     use super::plain_bytes::PyPlainBytes;
     #[pymodule_export]
     use super::reduction::{reduce_bytes, reduce_paths};
+    #[pymodule_export]
+    use super::rows::{read_rows, read_rows_bytes};
     #[pymodule_export]
     use super::sketch::PySketch;
     #[pymodule_export]

@@ -1,5 +1,6 @@
 //! Reading logs, and what they come to as plain Python dicts.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -54,16 +55,10 @@ pub fn reduce_paths<'py>(
     to_ns: Option<i64>,
     timeline_bins: i64,
     threads: usize,
-    heads: Option<std::collections::HashMap<String, Vec<u8>>>,
+    heads: Option<HashMap<String, Vec<u8>>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let settings = settings(slos, itl_rule, &by, (timeline_ns, timeline_bins), ttl_ns, (from_ns, to_ns))?;
-    let mut heads = heads.unwrap_or_default();
-    let source = |path: String| match heads.remove(&path) {
-        Some(head) => Source::Begun { path, head },
-        None => Source::Path(path),
-    };
-    let sources = paths.into_iter().map(source).collect();
-    run(py, sources, &settings, Reading { threads, ..Reading::default() }, progress.as_ref())
+    run(py, sources_of(paths, heads), &settings, Reading { threads, ..Reading::default() }, progress.as_ref())
 }
 
 /// Read logs already in memory, each with its name.
@@ -88,6 +83,16 @@ pub fn reduce_bytes<'py>(
     let settings = settings(slos, itl_rule, &by, (timeline_ns, timeline_bins), ttl_ns, (from_ns, to_ns))?;
     let sources = named.into_iter().map(|(name, bytes)| Source::Bytes(name, bytes)).collect();
     run(py, sources, &settings, Reading { threads, plain, chunk }, None)
+}
+
+/// Inputs by path; of some the first bytes have been read already.
+pub fn sources_of(paths: Vec<String>, heads: Option<HashMap<String, Vec<u8>>>) -> Vec<Source> {
+    let mut heads = heads.unwrap_or_default();
+    let source = |path: String| match heads.remove(&path) {
+        Some(head) => Source::Begun { path, head },
+        None => Source::Path(path),
+    };
+    paths.into_iter().map(source).collect()
 }
 
 /// What a run is measured by, as Python hands it over: of the timeline width and number of bins, of the cut both ends.
@@ -140,14 +145,21 @@ fn run<'py>(
     reading: Reading,
     progress: Option<&Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let reduction = self::reading(py, progress, |progress| reduce(sources, settings, reading, progress))?;
+    reduction_dict(py, &reduction)
+}
+
+/// Reads without the interpreter's lock, but for telling how far the reading has come.
+pub fn reading(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    read: impl FnOnce(&mut dyn FnMut(u64, u64) -> bool) -> Result<Reduction, Failure> + Send,
+) -> PyResult<Reduction> {
     let mut raised: Option<PyErr> = None;
-    let reduced = py.detach(|| {
-        reduce(sources, settings, reading, |done, total| {
-            tell(progress, done, total).map_err(|error| raised = Some(error)).is_ok()
-        })
-    });
+    let reduced = py
+        .detach(|| read(&mut |done, total| tell(progress, done, total).map_err(|error| raised = Some(error)).is_ok()));
     match reduced {
-        Ok(reduction) => reduction_dict(py, &reduction),
+        Ok(reduction) => Ok(reduction),
         Err(Failure::Io(name, error)) => Err(os_error(&name, &error)),
         Err(Failure::Format(name, found)) => {
             Err(FormatError::new_err(format!("{name}: expected tokenpulse request or event lines, found none{found}")))
@@ -181,21 +193,7 @@ pub fn os_error(name: &str, error: &io::Error) -> PyErr {
 pub fn reduction_dict<'py>(py: Python<'py>, reduction: &Reduction) -> PyResult<Bound<'py, PyDict>> {
     let run = &reduction.run;
     let dict = PyDict::new(py);
-    let inputs = PyList::empty(py);
-    let notices = PyList::empty(py);
-    for input in &reduction.inputs {
-        inputs.append(input_dict(py, input)?)?;
-        for notice in &input.notices {
-            let entry = PyDict::new(py);
-            entry.set_item("path", &input.path)?;
-            entry.set_item("line", notice.line)?;
-            entry.set_item("reason", notice.reason)?;
-            entry.set_item("message", &notice.message)?;
-            notices.append(entry)?;
-        }
-    }
-    dict.set_item("inputs", inputs)?;
-    dict.set_item("notices", notices)?;
+    set_inputs(&dict, &reduction.inputs)?;
     dict.set_item("first_arrival_ns", run.first_arrival())?;
     dict.set_item("last_emission_ns", run.last_emission())?;
     dict.set_item("newest_ns", reduction.newest)?;
@@ -287,6 +285,26 @@ fn grid_dict<'py>(py: Python<'py>, grid: &Grid) -> PyResult<Bound<'py, PyDict>> 
     dict.set_item("scale", GRID_SCALE)?;
     dict.set_item("cells", cells)?;
     Ok(dict)
+}
+
+/// The inputs of a reading, and the notices on them.
+pub fn set_inputs(dict: &Bound<'_, PyDict>, read: &[Input]) -> PyResult<()> {
+    let py = dict.py();
+    let inputs = PyList::empty(py);
+    let notices = PyList::empty(py);
+    for input in read {
+        inputs.append(input_dict(py, input)?)?;
+        for notice in &input.notices {
+            let entry = PyDict::new(py);
+            entry.set_item("path", &input.path)?;
+            entry.set_item("line", notice.line)?;
+            entry.set_item("reason", notice.reason)?;
+            entry.set_item("message", &notice.message)?;
+            notices.append(entry)?;
+        }
+    }
+    dict.set_item("inputs", inputs)?;
+    dict.set_item("notices", notices)
 }
 
 fn input_dict<'py>(py: Python<'py>, input: &Input) -> PyResult<Bound<'py, PyDict>> {

@@ -8,7 +8,7 @@ use super::run::Run;
 use crate::request::{Event, Metric, Observation, Status};
 
 /// Tokens of which only the number and the outer times are known.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UntimedTokens {
     /// How many.
     pub n: u64,
@@ -102,6 +102,10 @@ impl Run {
         let rest = match events.untimed {
             Some(tokens) => {
                 self.replay(&mut flight, events, None, line);
+                if let Some(rows) = &mut self.rows {
+                    let (first, last) = (flight.request.first_emission(), flight.request.last_emission());
+                    rows.set_untimed(flight.order, UntimedTokens { n: tokens.n, first, last });
+                }
                 tokens.n
             }
             None if output_tokens == emitted => {
@@ -226,6 +230,9 @@ impl Run {
         if n > 0 && self.horizon.admits_plainly(before) {
             self.horizon.accept(before);
             flight.request.take_tokens(before, n as u64);
+            if let Some(rows) = &mut self.rows {
+                rows.take_emissions(flight.order, &times[..n]);
+            }
             self.flow.emissions += n as u64;
             self.last_emission = self.last_emission.max(Some(before));
             if flight.is_outside() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::flight::{Arrival, Class, Flight};
 use super::route::AnyBlock;
+use super::rows::{RowEnd, Rows};
 use super::settings::{Counter, Settings};
 use super::{Block, Flow, Grid, Slowest};
 use crate::bounds::MAX_CLASSES;
@@ -33,6 +34,8 @@ pub struct Run {
     clamped: u64,
     pub(super) last_emission: Option<i64>,
     arrivals: u64,
+    /// The exact rows, where they are kept.
+    pub(super) rows: Option<Box<Rows>>,
     /// Refusals since they were last asked for: (line, why).
     refusals: Vec<(u64, Counter)>,
     /// Kept from request to request to be filled again.
@@ -64,10 +67,22 @@ impl Run {
             clamped: 0,
             last_emission: None,
             arrivals: 0,
+            rows: None,
             refusals: Vec::new(),
             gaps: Vec::new(),
             settings,
         })
+    }
+
+    /// Keeps exact rows too; nothing has arrived yet.
+    pub fn keep_rows(&mut self, rows: Rows) {
+        self.rows = Some(Box::new(rows));
+    }
+
+    /// The exact rows, if they are kept.
+    #[must_use]
+    pub fn rows(&self) -> Option<&Rows> {
+        self.rows.as_deref()
     }
 
     /// The settings.
@@ -219,6 +234,9 @@ impl Run {
         self.horizon.accept(arrival.t);
         self.flow.arrive(arrival.t);
         self.outside += u64::from(flight.is_outside());
+        if let Some(rows) = &mut self.rows {
+            rows.arrive(arrival);
+        }
         self.each_block(&flight.class, arrival.t, |mut block| {
             block.arrival(arrival.prompt_tokens);
         });
@@ -309,6 +327,9 @@ impl Run {
             Err(refusal) => self.count(line, refusal.into()),
             Ok(observation) => {
                 self.horizon.accept(t);
+                if let Some(rows) = &mut self.rows {
+                    rows.take(flight.order, t, event);
+                }
                 self.observe(flight, t, event, observation);
             }
         }
@@ -399,6 +420,9 @@ impl Run {
             self.horizon.accept(ending.at);
         }
         self.flow.end(flight.request.arrival(), ending.at);
+        if let Some(rows) = &mut self.rows {
+            rows.end(flight.order, RowEnd { status, at: ending.at, degraded });
+        }
         if flight.is_outside() {
             return;
         }
@@ -469,6 +493,9 @@ impl Run {
             mine.merge(theirs);
         }
         self.flow.merge(other.flow);
+        if let (Some(mine), Some(theirs)) = (&mut self.rows, other.rows) {
+            mine.merge(*theirs);
+        }
         self.grid.merge(&other.grid);
         self.outside += other.outside;
         self.clamped += other.clamped;
