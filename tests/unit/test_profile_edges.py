@@ -87,6 +87,24 @@ def test_what_cannot_be_had_is_named() -> None:
     ].keys()
 
 
+def test_tokens_that_nobody_counted_are_not_0() -> None:
+    """A file with the answers' text and no counts: every figure in tokens is null or absent, in every profile."""
+    one = run([0.1, 0.1], output_tokens=None, prompt_tokens=None, run={"duration": 1.0})
+    one.absent["tokens.output"] = "the file has text only"
+    made = {name: profile(name, one, goodput={"ttft": 0.2, "tpot": 0.2}) for name in PROFILES}
+    for name, found in made.items():
+        headline = found["tokenpulse"]["headline"]
+        assert not {"output_tokens_per_second", "goodput", "tpot.mean"} & headline.keys(), name
+        assert headline["ttft.mean"] == pytest.approx(0.1), name
+    assert made["vllm"]["total_output_tokens"] is None
+    assert made["guidellm"]["output_token_count"] is None
+    assert made["inference-perf"]["successes"]["prompt_tokens"]["total"] is None
+    assert made["genai-perf"]["output_token_throughput"]["avg"] is None
+    assert made["tokenpulse"]["tokens"] == {"prompt": None, "output": None}
+    assert "effective_prefill_throughput" not in made["aiperf"]
+    assert "tokens.output" in made["tokenpulse"]["tokenpulse"]["absent"]
+
+
 def test_rows_in_flight_are_no_failures() -> None:
     one = run([0.1, 0.1], [0.2])
     waiting = replace(one, status=one.status.copy())

@@ -239,7 +239,7 @@ def good(rows: Rows, limits: dict[str, float]) -> int | None:
     """
     ok = rows.ok
     if not limits:
-        own = rows.records.own.get("good_request_count")
+        own = None if "goodput" in rows.absent else rows.records.own.get("good_request_count")
         return None if own is None else int(np.nansum(own[ok]))
     values = per_request(rows)
     within = np.ones(int(ok.sum()), np.bool_)

@@ -124,7 +124,7 @@ def figures(rows: Rows, window: tuple[int, int] | None) -> Figures:
     filled, held = Curve.of(*read), _held(rows, start, first, end)
     each, each_filled = generated.over(decoding), filled.over(filling)
     second, user = ("tokens/sec", 1e9), ("tokens/sec/user", 1e9)
-    return {
+    curves = {
         "effective_concurrency": running.figures("requests", 1.0, span),
         "effective_decode_throughput": generated.figures(*second, span),
         "effective_prefill_throughput": filled.figures(*second, span),
@@ -140,6 +140,19 @@ def figures(rows: Rows, window: tuple[int, int] | None) -> Figures:
         "active_prefill_throughput_per_user": each_filled.figures(*user, span, filling),
         "active_total_throughput": moved.figures(*second, span, running),
     }
+    return {tag: one for tag, one in curves.items() if not _unknown(rows, tag)}
+
+
+def _unknown(rows: Rows, tag: str) -> bool:
+    """Whether a curve is 0 only because the file does not count tokens; AIPerf's own always does."""
+    if rows.records.tool == "aiperf" or not rows.ok.any() or not ("throughput" in tag or "tokens" in tag):
+        return False
+    both = (("prompt", rows.prompt_tokens), ("output", rows.output_tokens))
+    absent = {side for side, column in both if np.isnan(column[rows.ok]).all()}
+    needed = {"output"} if "decode" in tag else {"prompt"} if "prefill" in tag else {"prompt", "output"}
+    if absent & needed:
+        rows.missing("curves of tokens", f"the file does not count {' and '.join(sorted(absent))} tokens")
+    return bool(absent & needed)
 
 
 def _first(rows: Rows) -> Floats:

@@ -63,7 +63,7 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
         rows.missing("run_duration and rates", "the file has no duration of the run")
     completed, errors = int(ok.sum()), int(rows.failed.sum())
     rates = {
-        f"mean_{kind}_throughput_tokens_per_s": over(stats[tag]["sum"] or 0, duration)
+        f"mean_{kind}_throughput_tokens_per_s": _rate(rows, stats[tag]["sum"], duration)
         for kind, tag in (
             ("output", "num_output_tokens"),
             ("input", "num_input_tokens"),
@@ -87,6 +87,13 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
     }
 
 
+def _rate(rows: Rows, tokens: float | None, duration: float | None) -> float | None:
+    if tokens is None and rows.ok.any():
+        rows.missing("mean_*_throughput_tokens_per_s", "the file does not count these tokens")
+        return None
+    return over(tokens or 0, duration)
+
+
 def _columns(rows: Rows) -> dict[str, Floats]:
     """The values of each request: genai-bench's own where the file has them, else from times and counts."""
     n, prompt, ttft = rows.output_tokens, rows.prompt_tokens, rows.ttft
@@ -102,7 +109,7 @@ def _columns(rows: Rows) -> dict[str, Floats]:
         "num_input_tokens": prompt,
         "num_output_tokens": n,
         "total_tokens": prompt + n,
-        "input_throughput": np.where(ttft > 0, prompt / np.where(ttft > 0, ttft, 1), 0.0),
+        "input_throughput": np.where(ttft == 0, 0.0, prompt / np.where(ttft == 0, 1, ttft)),
         "output_throughput": speed,
     }
     own = rows.records.own if rows.records.tool == "genai-bench" else {}

@@ -68,8 +68,11 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
         rows.missing("request_throughput and other rates", "the file has no times of the requests")
     summary["request_count"] = {"unit": "count", "avg": float(counted)}
     summary["request_throughput"] = {"unit": "requests/sec", "avg": over(counted, seconds)}
-    tokens = float(np.nansum(rows.output_tokens[ok]))
-    summary["output_token_throughput"] = {"unit": "tokens/sec", "avg": over(tokens, seconds)}
+    tokens = rows.total(rows.output_tokens, ok, "output_token_throughput")
+    summary["output_token_throughput"] = {
+        "unit": "tokens/sec",
+        "avg": None if tokens is None else over(tokens, seconds),
+    }
     if limits:
         good = over(_good(rows, columns, limits), seconds)
         summary["request_goodput"] = {"unit": "requests/sec", "avg": good}

@@ -163,6 +163,8 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
     for kind, names in _KINDS.items():
         metrics[kind] = {name: _kind(rows, requests, groups, key) for name, key in names.items()}
     metrics["turns"] = None
+    if not requests.native:
+        _uncounted(rows, metrics)
     metrics |= _attainment(rows, requests, groups, limits, window)
     if requests.native:
         metrics["scheduler_metrics"] = _scheduler(rows, window)
@@ -205,6 +207,28 @@ _KINDS = {
         "count": "tool_call_count",
     },
 }
+
+
+_BY_COUNTS = {
+    "prompt": ("prompt_token_count", "prompt_tokens_per_second"),
+    "output": (
+        "output_token_count",
+        "output_tokens_per_second",
+        "time_per_output_token_ms",
+        "inter_token_latency_ms",
+        "output_tokens_per_iteration",
+        "iter_tokens_per_iteration",
+    ),
+}
+
+
+def _uncounted(rows: Rows, metrics: Figures) -> None:
+    """Null what needs counts that a file does not have: GuideLLM would take each to be 0."""
+    for side, column in (("prompt", rows.prompt_tokens), ("output", rows.output_tokens)):
+        if rows.ended.any() and np.isnan(column[rows.ended]).all():
+            for name in (*_BY_COUNTS[side], "total_token_count", "tokens_per_second"):
+                metrics[name] = None
+            rows.missing(f"{side} tokens and what is made of them", "the file does not count these tokens")
 
 
 def _measured(rows: Rows, requests: Requests) -> tuple[float, float] | None:

@@ -124,7 +124,8 @@ class Requests:
     def latencies(self, keep: Bools) -> dict[str, Floats]:
         """s: the values of each distribution."""
         rows = self.rows
-        ntpot = np.where(self.output > 0, self.latency / np.where(self.output > 0, self.output, 1), 0.0)
+        some = self.output > 0
+        ntpot = np.where(some, self.latency / np.where(some, self.output, 1), np.where(self.output == 0, 0.0, np.nan))
         return {
             "request_latency": self.latency[keep],
             "normalized_time_per_output_token": ntpot[keep],
@@ -212,14 +213,18 @@ def _load(rows: Rows, points: Sequence[float]) -> Figures:
 
 def _throughput(rows: Rows, requests: Requests, seconds: float | None) -> Figures:
     ok = rows.ok
+    prompt = rows.total(requests.prompt, ok, "successes.throughput.input_tokens_per_sec")
+    output = rows.total(requests.output, ok, "successes.throughput.output_tokens_per_sec")
     amounts = {
-        "input_tokens_per_sec": np.nansum(requests.prompt[ok]),
-        "output_tokens_per_sec": np.nansum(requests.output[ok]),
-        "total_tokens_per_sec": np.nansum(requests.prompt[ok]) + np.nansum(requests.output[ok]),
+        "input_tokens_per_sec": prompt,
+        "output_tokens_per_sec": output,
+        "total_tokens_per_sec": None if prompt is None or output is None else prompt + output,
         "requests_per_sec": int(ok.sum()),
         **dict.fromkeys(("images_per_sec", "videos_per_sec", "audios_per_sec"), 0.0),
     }
-    return {name: None if seconds is None else float(amount / seconds) for name, amount in amounts.items()}
+    return {
+        name: None if seconds is None or amount is None else float(amount / seconds) for name, amount in amounts.items()
+    }
 
 
 def _media(count: int, points: Sequence[float]) -> Figures:
@@ -234,6 +239,8 @@ def _media(count: int, points: Sequence[float]) -> Figures:
 
 
 def _prompts(requests: Requests, keep: Bools, points: Sequence[float]) -> Figures:
+    if requests.rows.total(requests.prompt, keep, "prompt_tokens") is None:
+        return dict.fromkeys(("total", "cached", "uncached"))
     values = np.nan_to_num(requests.prompt[keep])
     total, cached = float(values.sum()), float(np.nansum(requests.cached[keep]))
     counts = {"total": total, "cached": cached, "uncached": max(total - cached, 0.0)}
@@ -241,8 +248,9 @@ def _prompts(requests: Requests, keep: Bools, points: Sequence[float]) -> Figure
 
 
 def _outputs(requests: Requests, keep: Bools, points: Sequence[float]) -> Figures:
-    served = np.where(np.isnan(requests.served_output), np.nan_to_num(requests.output), requests.served_output)[keep]
-    return {"total": float(served.sum())} | (summarize(served, points) or {})
+    served = np.where(np.isnan(requests.served_output), requests.output, requests.served_output)
+    total = requests.rows.total(served, keep, "output_tokens")
+    return {"total": total} if total is None else {"total": total} | (summarize(known(served[keep]), points) or {})
 
 
 def _goodput(rows: Rows, requests: Requests, limits: dict[str, float]) -> Figures | None:

@@ -65,14 +65,14 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
     duration = rows.duration
     if duration is None:
         rows.missing("rates", "the file does not say how long the run was")
-    tokens = float(np.nansum(rows.output_tokens[ok]))
+    tokens = rows.total(rows.output_tokens, ok, "results_mean_output_throughput_token_per_s")
     completed = over(int(ok.sum()), duration)
     return summary | {
         "results_num_requests_started": started,
         "results_error_rate": errors / started if started else 0,
         "results_number_errors": errors,
         "results_error_code_frequency": _codes(rows),
-        "results_mean_output_throughput_token_per_s": over(tokens, duration),
+        "results_mean_output_throughput_token_per_s": None if tokens is None else over(tokens, duration),
         "results_num_completed_requests": int(ok.sum()),
         "results_num_completed_requests_per_min": None if completed is None else completed * 60,
     }
@@ -86,7 +86,7 @@ def _columns(rows: Rows) -> dict[str, Floats]:
         "inter_token_latency_s": np.where(some, latency / np.where(some, n, 1), np.where(n == 0, 0.0, np.nan)),
         "ttft_s": rows.ttft,
         "end_to_end_latency_s": latency,
-        "request_output_throughput_token_per_s": np.where(latency > 0, n / np.where(latency > 0, latency, 1), 0.0),
+        "request_output_throughput_token_per_s": np.where(latency == 0, 0.0, n / np.where(latency == 0, 1, latency)),
         "number_input_tokens": rows.prompt_tokens,
         "number_output_tokens": n,
     }

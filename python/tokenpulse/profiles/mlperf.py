@@ -73,7 +73,7 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
     if seconds is None:
         rows.missing("rates", "the file has no times of the requests")
     n = int(ok.sum())
-    tokens = float(np.nansum(rows.output_tokens[ok]))
+    tokens = rows.total(rows.output_tokens, ok, "Completed tokens per second")
     columns = {
         ("latency (ns)", "percentile latency (ns)"): known(latency[ok]),
         ("First Token latency (ns)", "percentile first token latency (ns)"): known(ttft[ok]),
@@ -83,7 +83,7 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
         "Scenario": "Server",
         "Completed samples per second": over(n - 1, seconds) if n else None,
         "Scheduled samples per second": over(n - 1, scheduled) if n else None,
-        "Completed tokens per second": over(tokens, seconds),
+        "Completed tokens per second": None if tokens is None else over(tokens, seconds),
     }
     for (name, percentiles), values in columns.items():
         summary |= distribution(name, percentiles, values)

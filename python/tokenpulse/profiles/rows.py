@@ -196,16 +196,34 @@ class Rows:
         """Name a figure that these records cannot give; the answer is None."""
         self.absent.setdefault(figure, why)
 
+    def total(self, column: Floats, keep: Bools, figure: str) -> float | None:
+        """The sum of counts; None, and the figure named, where a file has none of them."""
+        counts = column[keep]
+        if counts.size and bool(np.isnan(counts).all()):
+            self.missing(figure, "the file does not count these tokens")
+            return None
+        return float(np.nansum(counts))
+
     def limits(self, goodput: Mapping[str, float] | SLO | None) -> dict[str, float]:
         """The limits to judge by, metric to seconds: those that were asked for, else those that the run itself used.
 
-        Raises ValueError for a metric that has no limit and for a limit that is no positive number.
+        None at all where no success has one of the metrics, because the file does not say: nothing can be judged then.
+        Raises ValueError for a limit that is no positive number.
         """
         if isinstance(goodput, SLO):
             goodput = {name: value for name in LIMITS if (value := getattr(goodput, name)) is not None}
-        if goodput is None:
-            return {name: float(value) for name, value in (self.records.run.get("goodput") or {}).items()}
-        return {str(name): checked_limit(name, value) for name, value in goodput.items()}
+        told = self.records.run.get("goodput") or {} if goodput is None else goodput
+        limits = {str(name): checked_limit(name, value) for name, value in told.items()}
+        for name in limits:
+            if self.ok.any() and not self._has(name):
+                self.missing("goodput", f"no request that succeeded has what the limit {name} needs")
+                return {}
+        return limits
+
+    def _has(self, limit: str) -> bool:
+        # The longest gap is a limit of tokenpulse alone, to which a request without gaps has missed it.
+        needed = {"ttft": (self.ttft,), "tpot": (self.ttft, self.output_tokens), "e2e": (self.latency,)}
+        return all(bool((~np.isnan(values[self.ok])).any()) for values in needed.get(limit, ()))
 
 
 def checked_limit(name: str, seconds: float) -> float:

@@ -73,20 +73,13 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
         "accept_length": None,
     }
     asked = sorted({*PERCENTILES, *(float(m[1]) for key in rows.own_summary("sglang") if (m := _NAMED.fullmatch(key)))})
-    itl = inter_token(rows)
-    values = {
-        "e2e_latency": e2e,
-        "ttft": known(rows.records.own.get("ttfts", rows.ttft)[ok]),
-        "tpot": known(rows.tpot(CHOICES.tpot_span, CHOICES.tpot_divisor)[ok]),
-        "itl": itl,
-    }
-    for name, seconds in values.items():
-        if name == "itl" and rows.gaps is None:
-            rows.missing("*_itl_ms", "the file has no times between tokens")
-            continue
-        summary |= distribution(name, seconds, asked)
-    if rows.gaps is not None:
-        summary["max_itl_ms"] = float(itl.max(initial=0.0) * 1000)
+    values = vllm.latencies(rows)
+    if "itl" in values:
+        values["itl"] = inter_token(rows)
+        summary["max_itl_ms"] = float(values["itl"].max(initial=0.0) * 1000)
+    for name, tag in (("e2el", "e2e_latency"), ("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl")):
+        if name in values:
+            summary |= distribution(tag, values[name], asked)
     return summary
 
 

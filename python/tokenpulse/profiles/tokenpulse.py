@@ -56,7 +56,8 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
         name: int(count) for code, name in enumerate(STATUSES) if (count := (rows.records.status == code).sum())
     }
     succeeded = sum(by_status.get(name, 0) for name in SUCCEEDED)
-    tokens = int(exact.tokens[exact.tokens != ABSENT].sum())
+    tokens = exact.output
+    prompt = rows.total(rows.prompt_tokens, rows.ended, "tokens.prompt")
     span = exact.span
     if span is None:
         rows.missing("span_seconds, rates", "the file has no times of the requests")
@@ -77,10 +78,10 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
             "in_flight": int((rows.records.status == IN_FLIGHT).sum()),
             "by_status": by_status,
         },
-        "tokens": {"prompt": int(np.nansum(rows.prompt_tokens)), "output": tokens},
+        "tokens": {"prompt": None if prompt is None else int(prompt), "output": tokens},
         "latency": {name: distribution(values[name]) for name in METRICS},
         "rates": {
-            "output_tokens_per_second": over(tokens, span),
+            "output_tokens_per_second": None if tokens is None else over(tokens, span),
             "requests_per_second": over(succeeded, span),
         },
         "goodput": _goodput(rows, exact, limits, span),
@@ -114,6 +115,15 @@ class Exact:
         known = (given == ABSENT) | (given == sums)
         self.sizes = np.where(np.repeat(known, self.times.lengths), sizes, 1)
         self.ok = rows.ok
+        # Where nobody counted tokens, emissions are none: they only say that there was a token.
+        self.counted = "tokens.output" not in rows.records.absent
+        if not self.counted:
+            rows.missing("tokens.output", rows.records.absent["tokens.output"])
+
+    @property
+    def output(self) -> int | None:
+        """All output tokens; None where nobody counted them."""
+        return int(self.tokens[self.tokens != ABSENT].sum()) if self.counted else None
 
     @property
     def span(self) -> float | None:
@@ -147,7 +157,7 @@ class Exact:
     @property
     def tpot(self) -> Ints:
         """ns: floored; `ABSENT` for N <= 1 and where a milestone is not known."""
-        whole = (self.tokens > 1) & (self.first != ABSENT) & (self.last != ABSENT)
+        whole = self.counted & (self.tokens > 1) & (self.first != ABSENT) & (self.last != ABSENT)
         each: Ints = np.where(whole, (self.last - self.first) // np.where(whole, self.tokens - 1, 1), ABSENT)
         return each
 
@@ -213,7 +223,7 @@ def _goodput(rows: Rows, exact: Exact, limits: dict[str, float], span: float | N
         "judged": total,
         "attainment": formulas.attainment(count, total),
         "requests_per_second": over(count, span),
-        "tokens_per_second": over(int(exact.tokens[good].sum()), span),
+        "tokens_per_second": over(int(exact.tokens[good].sum()), span) if exact.counted else None,
     }
 
 

@@ -94,12 +94,19 @@ def latencies(rows: Rows) -> dict[str, Floats]:
         "itl": rows.pooled_gaps(ok),
         "e2el": _known(rows, "e2el", rows.latency[ok]),
     }
-    if rows.gaps is None:
-        rows.missing("*_itl_ms", "the file has no times between tokens")
-        del values["itl"]
-    if bool(ok.any()) and np.isnan(rows.output_tokens[ok]).all():
-        rows.missing("*_tpot_ms", "the file does not say how many tokens an answer had")
-        del values["tpot"]
+    some = bool(ok.any())
+    absent = {
+        "ttft": some and not values["ttft"].size and "the file has no times of first tokens",
+        "itl": rows.gaps is None and "the file has no times between tokens",
+        "tpot": some
+        and not known(rows.output_tokens[ok]).size
+        and "the file does not say how many tokens an answer had",
+        "e2el": some and not values["e2el"].size and "the file has no times of the ends of answers",
+    }
+    for name, why in absent.items():
+        if why:
+            rows.missing(f"*_{name}_ms", why)
+            del values[name]
     held = rows.records.queue
     if held is not None and rows.records.run.get("concurrency") is not None:
         values["client_queue_time"] = held[ok]
@@ -110,7 +117,7 @@ def latencies(rows: Rows) -> dict[str, Floats]:
 
 def _known(rows: Rows, name: str, seconds: Floats) -> Floats:
     held = known(seconds)
-    if held.size < seconds.size:
+    if 0 < held.size < seconds.size:
         rows.missing(f"{name} of some requests", f"{seconds.size - held.size} of {seconds.size} have none")
     return held
 
@@ -195,15 +202,9 @@ def most_at_once(rows: Rows) -> int | None:
 
 def tokens(rows: Rows) -> tuple[int | None, int | None]:
     """Tokens of the prompts and of the answers of all successes; None where a file does not count them."""
-    sums: list[int | None] = []
-    for name, column in (("total_input_tokens", rows.prompt_tokens), ("total_output_tokens", rows.output_tokens)):
-        counts = column[rows.ok]
-        if counts.size and np.isnan(counts).all():
-            rows.missing(name, "the file does not count these tokens")
-            sums.append(None)
-        else:
-            sums.append(int(np.nansum(counts)))
-    return sums[0], sums[1]
+    prompt = rows.total(rows.prompt_tokens, rows.ok, "total_input_tokens")
+    output = rows.total(rows.output_tokens, rows.ok, "total_output_tokens")
+    return None if prompt is None else int(prompt), None if output is None else int(output)
 
 
 def _audio(rows: Rows) -> float | None:
