@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenpulse import engine, readers
+from tokenpulse import engine, readers, sketches
 from tokenpulse.grammar import path_names
 from tokenpulse.model import LENGTH_KEYS, MAX_TIMELINE_BINS, SLO, TTL_NS, Reduction
 from tokenpulse.readers import table
@@ -113,6 +113,8 @@ class Intake:
                 source = _spooled(source, head, stack)
         elif not Path(path).is_dir():
             plain = readers.head(path)
+        if sketches.is_sketches(plain):
+            raise engine.FormatError(f"{path}: a file of sketches: tokenpulse merge and tokenpulse compare read it")
         found = readers.detect(plain)
         if found in (None, readers.OWN):
             self.parts.append(Part(path=path, source=source))
@@ -283,8 +285,6 @@ def trace_columns(trace: Workload) -> dict[str, Any]:
 
 
 def _merged(reductions: Sequence[Reduction], settings: Settings) -> Reduction:
-    from tokenpulse import sketches
-
     return sketches.merge_reductions(reductions, timeline_bins=settings.timeline_bins)
 
 
