@@ -164,9 +164,9 @@ def _bands(axes: Axes, found: Map) -> None:
 
 def _marks(report: Report) -> list[Mark]:
     names: dict[tuple[float, float], list[str]] = {}
-    for one in report.goodput:
+    for one in words.judged(report):
         slo = one["slo"]
-        name = "SLO" if len(report.goodput) == 1 else one["name"]
+        name = "SLO" if len(words.judged(report)) == 1 else one["name"]
         names.setdefault((slo["ttft"], slo["tpot"]), []).append(f"{name}: {percent(one['attainment'])}")
     return [Mark(words.listed(told), *limits) for limits, told in names.items()][:MOST_SETS]
 

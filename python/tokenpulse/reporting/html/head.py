@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tokenpulse.reporting.html import scale
+from tokenpulse.reporting.html import scale, words
 from tokenpulse.reporting.html.markup import Child, Column, Markup, join, table, tag
 from tokenpulse.reporting.html.series import first_arrival
 from tokenpulse.reporting.layout import ENOUGH, MAX_ROWS
@@ -81,30 +81,38 @@ def _cut(cut: Mapping[str, Any]) -> str:
     )
 
 
-def tiles(report: Report) -> Markup:
+def tiles(report: Report) -> Markup | None:
     """The figures to know first."""
-    shown = [
-        _tile(
-            "Output tokens per second",
-            number(report.rates["output_tokens_per_second"]),
-            several(report.tokens["output"], "token") if report.tokens["output"] is not None else "-",
-        ),
-        _tile(
-            "Requests per second",
-            number(report.rates["requests_per_second"]),
-            f"{_known(report.requests['succeeded'])} succeeded",
-        ),
-    ]
+    shown = []
+    rates = report.rates
+    if rates["output_tokens_per_second"] is not None:
+        told = several(report.tokens["output"], "token")
+        shown.append(_tile("Output tokens per second", number(rates["output_tokens_per_second"]), told))
+    if rates["requests_per_second"] is not None:
+        told = f"{count(report.requests['succeeded'])} succeeded"
+        shown.append(_tile("Requests per second", number(rates["requests_per_second"]), told))
+    if report.workload and not report.requests["by_status"]:
+        shown += _asked(report.workload)
     for metric, name in (("ttft", "TTFT"), ("tpot", "TPOT"), ("itl", "ITL"), ("e2e", "E2E")):
         figures = report.latency[metric]
         if figures is not None:
             far = "p99" if figures["count"] >= ENOUGH["p99"] else "max"
             told = f"P50; {'P99' if far == 'p99' else 'largest'} {scale.duration(figures[far])}"
             shown.append(_tile(name, scale.duration(figures["p50"]), told))
-    shown += [_goodput(one, len(report.goodput) == 1) for one in report.goodput[:4]]
+    shown += [_goodput(one, len(words.judged(report)) == 1) for one in words.judged(report)[:4]]
     if report.availability is not None:
         shown.append(_tile("Availability", percent(report.availability), "of the ended, aborts left out"))
-    return tag("dl", *shown, class_="tiles")
+    return tag("dl", *shown, class_="tiles") if shown else None
+
+
+def _asked(workload: Mapping[str, Any]) -> Iterator[Markup]:
+    """What a trace asks for."""
+    arrivals = workload["arrivals"] or {}
+    if arrivals.get("rate") is not None:
+        yield _tile("Arrivals per second", number(arrivals["rate"]), several(workload["requests"], "request"))
+    for key, name in (("prompt_tokens", "Prompt tokens"), ("output_tokens", "Output tokens")):
+        if workload.get(key):
+            yield _tile(name, number(workload[key]["mean"]), f"mean; {count(workload[key]['sum'])} in all")
 
 
 def _tile(name: str, figure: Child, told: Child, mood: str | None = None) -> Markup:
@@ -123,9 +131,10 @@ def _goodput(one: Mapping[str, Any], only: bool) -> Markup:
         return _tile(name, "-", "no request judged")
     kept = one["attainment"] >= one["slo"]["objective"]
     objective = f"{100 * one['slo']['objective']:.9g} %"
-    rate = f"{number(one['requests_per_second'])} good requests per second. "
+    rate = one["requests_per_second"]
+    speed = None if rate is None else f"{number(rate)} good requests per second. "
     told = f"{KEPT if kept else MISSED} the objective of {objective}"
-    return _tile(name, percent(one["attainment"]), join(rate, tag("span", told, class_="good" if kept else "bad")))
+    return _tile(name, percent(one["attainment"]), join(speed, tag("span", told, class_="good" if kept else "bad")))
 
 
 def accounting(report: Report) -> Markup:

@@ -108,7 +108,13 @@ def _in_system(report: Report, timeline: Timeline, end: float) -> tuple[list[Lin
 def _starts_are_known(report: Report, metric: str) -> bool:
     """Whether the requests without this milestone may all have ended before it came."""
     unknown = report.missing.get(metric, 0)
-    return bool(report.timeline and report.latency[metric] and unknown <= _others(report.requests))
+    figures = report.latency[metric]
+    if not report.timeline or figures is None or unknown > _others(report.requests):
+        return False
+    # What was measured of no request in particular is in the whole, and not in the timeline.
+    return bool(
+        sum(one["latency"][metric]["count"] for one in report.timeline if one["latency"][metric]) == figures["count"]
+    )
 
 
 def _others(requests: Mapping[str, Any]) -> int:
@@ -163,35 +169,72 @@ def _joined_rates(rates: Sequence[Sequence[float]], end: float, every: int | Non
 
 def throughput(report: Report, timeline: Timeline) -> Iterator[Markup]:
     """Tokens and requests per second, and of requests those within the limits."""
-    if not timeline.bins or not report.tokens["output"]:
+    if not timeline.bins or not report.requests["by_status"]:
         return
     ends = counted_run(report, timeline)
+    if report.tokens["output"]:
+        yield _tokens(report, timeline, ends)
+    if report.requests["succeeded"]:
+        yield _requests(report, timeline, ends)
+    if any(one["judged"] for one in words.judged(report)[:MOST_SETS]):
+        yield _attainment(report, timeline, ends)
+
+
+def workload(report: Report, timeline: Timeline) -> Iterator[Markup]:
+    """Arrivals and what they ask for per second, of a trace that says nothing else."""
+    if not timeline.bins or report.requests["by_status"]:
+        return
+    ends = counted_run(report, timeline)
+    size = timeline.size_for([one["requests"]["attempted"] for one in timeline.bins], FEW_REQUESTS)
+    bins = timeline.stretches(size, ends)
+    note = f"Bins of {scale.duration(size * timeline.width)}."
+    came = timeline.per_second(bins, lambda one: int(one["requests"]["attempted"]))
+    yield _over_time(
+        "Arrivals per second",
+        "trace-arrivals",
+        [Line("arrivals/s", "first", came, width=2.0, area="first-area")],
+        ends,
+        [note],
+        "Requests that arrived per second.",
+        None,
+    )
+    lines = [
+        Line(f"{name} tokens", hue, timeline.per_second(bins, lambda one, name=name: int(one["tokens"][name])))  # type: ignore[misc]
+        for name, hue in (("prompt", "first"), ("output", "second"))
+        if report.tokens[name]
+    ]
+    if lines:
+        told = "Tokens of the prompts, and of the outputs, of the requests that arrived."
+        yield _over_time("Tokens asked for per second", "trace-tokens", lines, ends, [f"{told} {note}"], told, None)
+
+
+def _tokens(report: Report, timeline: Timeline, ends: Ends) -> Markup:
     size = timeline.size_for([one["tokens"]["output"] for one in timeline.bins], 100)
     tokens = timeline.per_second(timeline.stretches(size, ends), lambda one: int(one["tokens"]["output"]))
-    whole = report.rates["output_tokens_per_second"]
-    yield _over_time(
+    return _over_time(
         "Output tokens per second",
         "load-tokens",
         [Line("tokens/s", "first", tokens, width=2.0, area="first-area")],
         ends,
         [f"Of all requests, whatever became of them. Bins of {scale.duration(size * timeline.width)}."],
-        f"Over the whole run {number(whole)} output tokens per second.",
+        f"Over the whole run {number(report.rates['output_tokens_per_second'])} output tokens per second.",
         _throughput_table(report, timeline, ends),
     )
-    ended = [_succeeded(one) for one in timeline.bins]
-    size = timeline.size_for(ended, FEW_REQUESTS)
+
+
+def _requests(report: Report, timeline: Timeline, ends: Ends) -> Markup:
+    size = timeline.size_for([_succeeded(one) for one in timeline.bins], FEW_REQUESTS)
     stretches = timeline.stretches(size, ends)
     lines = [Line("succeeded", "first", timeline.per_second(stretches, _succeeded), width=2.4)]
-    shown = report.goodput[:MOST_SETS]
-    for place, one in enumerate(shown):
-        name = "good" if len(report.goodput) == 1 else f"good: {one['name']}"
+    sets = words.judged(report)
+    for place, one in enumerate(sets[:MOST_SETS]):
+        name = "good" if len(sets) == 1 else f"good: {one['name']}"
         hue, dash = (("second", "solid"), ("third", "solid"), ("p99", "dotted"))[place]
         lines.append(Line(name, hue, timeline.per_second(stretches, _good(place)), dash=dash))
-    told = "Requests that ended successfully" + (
-        ", and of them those within every limit of the SLO set." if shown else "."
-    )
-    yield _over_time(
-        "Requests per second" + (", and goodput" if shown else ""),
+    told = "Requests that ended successfully"
+    told += ", and of them those within every limit of the SLO set." if sets else "."
+    return _over_time(
+        "Requests per second, and goodput" if sets else "Requests per second",
         "load-requests",
         lines,
         ends,
@@ -199,12 +242,10 @@ def throughput(report: Report, timeline: Timeline) -> Iterator[Markup]:
         told,
         None,
     )
-    if any(one["judged"] for one in shown):
-        yield _attainment(report, timeline, ends)
 
 
 def _attainment(report: Report, timeline: Timeline, ends: Ends) -> Markup:
-    shown = report.goodput[:MOST_SETS]
+    shown = words.judged(report)[:MOST_SETS]
     judged = [max((one["goodput"][place]["judged"] for place in range(len(shown))), default=0) for one in timeline.bins]
     size = timeline.size_for(judged, FEW_REQUESTS)
     lines: list[Line] = []
@@ -215,7 +256,7 @@ def _attainment(report: Report, timeline: Timeline, ends: Ends) -> Markup:
             for joined in timeline.joined(size)
             if (of := timeline.total(joined, _judged(place)))
         ]
-        name = "attained" if len(report.goodput) == 1 else one["name"]
+        name = "attained" if len(words.judged(report)) == 1 else one["name"]
         lines.append(Line(name, HUES[place], stretches, width=1.8))
         objectives.setdefault(one["slo"]["objective"], None)
     limits = [Limit(f"objective {100 * share:.4g} %", share) for share in objectives]
@@ -247,8 +288,8 @@ def _judged(place: int) -> Callable[[Mapping[str, Any]], int]:
 
 
 def _more(report: Report) -> str:
-    more = len(report.goodput) - MOST_SETS
-    return f" The first {MOST_SETS} of {len(report.goodput)} SLO sets." if more > 0 else ""
+    more = len(words.judged(report)) - MOST_SETS
+    return f" The first {MOST_SETS} of {len(words.judged(report))} SLO sets." if more > 0 else ""
 
 
 def _over_time(
@@ -300,7 +341,7 @@ def _mean(stretches: Sequence[Stretch], start: float, stop: float) -> float | No
 
 
 def _throughput_table(report: Report, timeline: Timeline, ends: Ends) -> Markup:
-    shown = report.goodput[:MOST_SETS]
+    shown = words.judged(report)[:MOST_SETS]
     heads = ["from", "tokens/s", "succeeded/s"]
     for one in shown:
         name = words.short(one["name"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tokenpulse.reporting.html import attainment, distribution, head, latency, load, sections, strata, words
+from tokenpulse.reporting.html import attainment, distribution, head, latency, load, others, sections, strata, words
 from tokenpulse.reporting.html.markup import Child, Markup, join, tag
 from tokenpulse.reporting.html.series import Timeline
 from tokenpulse.reporting.html.style import sheet
@@ -75,8 +75,12 @@ def _sections(report: Report, timeline: Timeline) -> Iterator[Section]:
     yield Section("throughput", "Throughput over time", list(load.throughput(report, timeline)))
     keys = words.listed(list(dict.fromkeys(words.key(name) for one in report.by for name in one["key"])), "and")
     yield Section("groups", f"By {keys}", list(strata.figures(report)) if report.by else [])
-    yield Section("workload", "Workload", list(sections.workload(report.workload)) if report.workload else [])
-    yield Section("reported", "Reported by the tools themselves", list(sections.reported(report)))
+    yield Section(
+        "workload",
+        "Workload",
+        [*others.workload(report.workload), *load.workload(report, timeline)] if report.workload else [],
+    )
+    yield Section("reported", "Reported by the tools themselves", list(others.reported(report)))
     yield Section("unusable", "What could not be used", list(sections.unusable(report)))
     yield Section("definitions", "Definitions", list(sections.definitions(report)))
 
@@ -85,9 +89,10 @@ def _over_time(report: Report, timeline: Timeline) -> list[Child]:
     found: list[Child] = list(latency.figures(report, timeline))
     if found or not any(report.latency.values()):
         return found
-    return [tag("p", "The report was made without a timeline, which this needs.", class_="muted")]
+    why = report.absent.get("timeline", "the report was made without a timeline")
+    return [tag("p", f"Not shown: {why}.", class_="muted")]
 
 
 def _goodput(report: Report) -> list[Child]:
-    tables: Iterable[Markup] = sections.goodput(report) if report.goodput else ()
-    return [*tables, attainment.draw(report)]
+    tables: Iterable[Markup] = sections.goodput(report) if words.judged(report) else ()
+    return [one for one in (*tables, attainment.draw(report)) if one]

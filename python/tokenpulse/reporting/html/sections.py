@@ -9,14 +9,11 @@ from typing import Any
 from tokenpulse.model import METRICS
 from tokenpulse.reporting import reasons
 from tokenpulse.reporting.html import words
-from tokenpulse.reporting.html.markup import Child, Column, Markup, join, table, tag
+from tokenpulse.reporting.html.markup import Child, Column, Markup, table, tag
 from tokenpulse.reporting.layout import ENOUGH, HEADS, MARK, MAX_ROWS
 from tokenpulse.reporting.report import Report
 from tokenpulse.reporting.table import limits
 from tokenpulse.reporting.text import count, ms, number, percent, several
-
-MOST_FIGURES = 60
-"""Figures shown at most of what a tool reported itself."""
 
 
 def latencies(report: Report) -> Iterator[Markup]:
@@ -69,12 +66,12 @@ def goodput(report: Report) -> Iterator[Markup]:
             number(one["requests_per_second"]),
             number(one["tokens_per_second"]),
         ]
-        for one in report.goodput[:MAX_ROWS]
+        for one in words.judged(report)[:MAX_ROWS]
     ]
     yield table(columns, rows, "Goodput")
     missed: list[list[Child]] = [
         [one["name"], _missed(reason), count(times), percent(times / one["judged"])]
-        for one in report.goodput[:MAX_ROWS]
+        for one in words.judged(report)[:MAX_ROWS]
         for reason, times in one["missed"].items()
     ]
     if missed:
@@ -92,8 +89,8 @@ def goodput(report: Report) -> Iterator[Markup]:
         for name, one in list(report.fluidity.items())[:MAX_ROWS]
     ]
     yield table(columns, rows, "Fluidity: the share of tokens that came by their deadline, per request")
-    if len(report.goodput) > MAX_ROWS:
-        yield tag("p", f"... and {several(len(report.goodput) - MAX_ROWS, 'more SLO set')}.", class_="note")
+    if len(words.judged(report)) > MAX_ROWS:
+        yield tag("p", f"... and {several(len(words.judged(report)) - MAX_ROWS, 'more SLO set')}.", class_="note")
 
 
 def _missed(reason: str) -> str:
@@ -183,15 +180,17 @@ def unusable(report: Report) -> Iterator[Markup]:
         columns = [Column("reason", words=True), Column("count"), Column("what it means", words=True)]
         yield table(columns, rows, "Not counted")
     elif report.requests["attempted"]:
-        yield tag("p", "Every line and every event was used, and every metric of every request was measured.")
+        told = "Every line and every event was used"
+        yield tag("p", told + (", and every metric of every request was measured." if not report.absent else "."))
     if report.notices:
         yield _notices(report)
     if report.absent:
-        yield table(
-            [Column("figure", words=True), Column("why", words=True)],
-            [[name, why] for name, why in report.absent.items()],
-            "What these inputs cannot tell",
-        )
+        reasons_of: dict[str, list[str]] = {}
+        for name, why in report.absent.items():
+            reasons_of.setdefault(why, []).append(name)
+        absent: list[list[Child]] = [[why, words.listed(names)] for why, names in reasons_of.items()]
+        columns = [Column("why", words=True), Column("figures, as the JSON names them", words=True)]
+        yield table(columns, absent, "What these inputs cannot tell")
 
 
 def _notices(report: Report) -> Markup:
@@ -205,57 +204,6 @@ def _notices(report: Report) -> Markup:
 
 def _known(amount: int | None) -> str:
     return "-" if amount is None else count(amount)
-
-
-def workload(found: Mapping[str, Any]) -> Iterator[Markup]:
-    """A trace's arrivals, lengths and reuse."""
-    arrivals = found["arrivals"]
-    rows: list[list[Child]] = [["Requests", count(found["requests"])]]
-    if arrivals and arrivals["rate"] is not None:
-        rows.append(["Arrivals per second", number(arrivals["rate"])])
-    between = arrivals["interarrival"] if arrivals else None
-    if between:
-        told = f"mean {ms(between['mean'])} ms, P50 {ms(between['p50'])} ms, P99 {ms(between['p99'])} ms"
-        rows.append(["Time between arrivals", told])
-        rows.append(["Its coefficient of variation", join(number(between["cv"]), " (1: a Poisson process)")])
-    if found["reuse"]:
-        reuse = found["reuse"]
-        told = f"{percent(reuse['reused_share'])} of {several(reuse['block_references'], 'block reference')}"
-        rows.append(["Prefix blocks seen before", f"{told}, to {several(reuse['distinct_blocks'], 'distinct block')}"])
-    yield table([Column("", words=True), Column("")], rows, "Arrivals")
-    keys = ("count", "mean", "p50", "p90", "p99", "max", "sum")
-    lengths: list[list[Child]] = [
-        [name.replace("_", " "), *("-" if found[name][key] is None else number(found[name][key]) for key in keys)]
-        for name in ("prompt_tokens", "output_tokens")
-        if found[name]
-    ]
-    if lengths:
-        heads = ("requests", "mean", "P50", "P90", "P99", "max", "sum")
-        yield table([Column("", words=True), *map(Column, heads)], lengths, "Lengths in tokens")
-
-
-def reported(report: Report) -> Iterator[Markup]:
-    """What the tools that wrote the inputs say themselves, in their own names and units."""
-    for one in report.reported[:MAX_ROWS]:
-        figures = list(_flat(one["figures"]))
-        rows: list[list[Child]] = [[name, value] for name, value in figures[:MOST_FIGURES]]
-        if rows:
-            yield table(
-                [Column("figure", words=True), Column("value")],
-                rows,
-                f"{one['tool']}, in its own words: {one['path']}",
-                stacked=False,
-            )
-        if len(figures) > MOST_FIGURES:
-            yield tag("p", f"... and {several(len(figures) - MOST_FIGURES, 'more figure')}.", class_="note")
-
-
-def _flat(figures: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in figures.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        elif isinstance(value, (int, float, str)):
-            yield f"{before}{name}", f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
 def definitions(report: Report) -> Iterator[Markup]:

@@ -93,9 +93,9 @@ def _latency(report: Report, metric: str, groups: Sequence[Mapping[str, Any]]) -
 
 
 def _attainment(report: Report, groups: Sequence[Mapping[str, Any]]) -> Markup:
-    name = report.goodput[0]["name"]
+    name = words.judged(report)[0]["name"]
     shares = [one["goodput"][0]["attainment"] for one in groups]
-    objective = report.goodput[0]["slo"]["objective"]
+    objective = words.judged(report)[0]["slo"]["objective"]
     across = scale.shares(min([objective, *(share for share in shares if share is not None)]))
 
     def row(axes: Axes, place: int, y: float) -> None:
@@ -109,7 +109,7 @@ def _attainment(report: Report, groups: Sequence[Mapping[str, Any]]) -> Markup:
         _dot(axes, at, y, "p90")
 
     return _rows(
-        f"Attainment of {name}" if len(report.goodput) > 1 else "Attainment",
+        f"Attainment of {name}" if len(words.judged(report)) > 1 else "Attainment",
         "by-attainment",
         groups,
         across,
@@ -208,8 +208,8 @@ def _table(report: Report, groups: Sequence[Mapping[str, Any]], caption: str) ->
     columns = [Column("group", words=True), Column("requests"), Column("succeeded"), Column("tokens/s")]
     columns += [Column(f"{words.SHORT[metric]} {name.upper()}") for metric, name in _COLUMNS]
     columns += [
-        Column("attained" if len(report.goodput) == 1 else f"attained, {words.short(one['name'])}")
-        for one in report.goodput[:3]
+        Column("attained" if len(words.judged(report)) == 1 else f"attained, {words.short(one['name'])}")
+        for one in words.judged(report)[:3]
     ]
     rows: list[list[Child]] = [
         [
@@ -218,7 +218,7 @@ def _table(report: Report, groups: Sequence[Mapping[str, Any]], caption: str) ->
             count(one["requests"]["succeeded"]),
             number(one["rates"]["output_tokens_per_second"]),
             *(_percentile(one["latency"][metric], name) for metric, name in _COLUMNS),
-            *(percent(part["attainment"]) for part in one["goodput"][:3]),
+            *(percent(part["attainment"]) for part in one["goodput"][: min(3, len(words.judged(report)))]),
         ]
         for one in groups
     ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenpulse.model import LENGTH_KEYS
+from tokenpulse.reporting.report import Figures, Report
 
 SHORT = {
     "ttft": "TTFT",
@@ -79,6 +80,11 @@ def short(name: str, most: int = 20) -> str:
     ('interactive', 'xxxxxxxxxxxxxxxxx...')
     """
     return name if len(name) <= most else f"{name[: most - 3]}..."
+
+
+def judged(report: Report) -> list[Figures]:
+    """What the SLO sets judged; nothing where the inputs do not tell what that needs."""
+    return [] if any(one["good"] is None for one in report.goodput) else report.goodput
 
 
 def group(one: Mapping[str, Any]) -> str:
