@@ -55,6 +55,7 @@ __all__ = [
 Progress = Callable[[int, int], None]
 """Called a few times a second with the bytes done and the bytes in all (0 when unknown)."""
 
+_NO_LIMIT = 2**63 - 1
 _Limits = tuple[str, int, int, int | None, int | None, dict[str, str]]
 
 
@@ -206,7 +207,7 @@ def read_rows(
     paths: Sequence[str],
     ttl_ns: int = TTL_NS,
     *,
-    max_tokens: int,
+    max_tokens: int | None = None,
     progress: Progress | None = None,
     threads: int = 0,
     heads: Mapping[str, bytes] | None = None,
@@ -215,15 +216,16 @@ def read_rows(
 
     The columns are those of `ColumnReducer.requests`, all of them, with all labels; beside them stand `inputs`,
     `notices`, `rejected`, `clamped` and `newest_ns` as in a reduction. Memory follows the number of emissions: more
-    than `max_tokens` are a ValueError. Raises as `reduce_paths` does.
+    than `max_tokens`, where that is given, are a ValueError. Raises as `reduce_paths` does.
     """
+    most = _NO_LIMIT if max_tokens is None else max_tokens
     return _core.read_rows(
-        list(paths), ttl_ns, max_tokens, progress, threads=threads, heads=None if heads is None else dict(heads)
+        list(paths), ttl_ns, most, progress, threads=threads, heads=None if heads is None else dict(heads)
     )
 
 
 def read_rows_bytes(
-    named: Sequence[tuple[str, bytes]], ttl_ns: int = TTL_NS, *, max_tokens: int, threads: int = 0
+    named: Sequence[tuple[str, bytes]], ttl_ns: int = TTL_NS, *, max_tokens: int | None = None, threads: int = 0
 ) -> dict[str, Any]:
     """The same for logs already in memory, each with the name it is reported under.
 
@@ -232,7 +234,8 @@ def read_rows_bytes(
     >>> rows["ids"], rows["token_ns"].tolist(), rows["status"].tolist(), rows["labels"]["tenant"][1]
     (['a'], [7, 9], [0], ['x'])
     """
-    return _core.read_rows_bytes(list(named), ttl_ns, max_tokens, threads=threads)
+    most = _NO_LIMIT if max_tokens is None else max_tokens
+    return _core.read_rows_bytes(list(named), ttl_ns, most, threads=threads)
 
 
 def read_kv(

@@ -202,8 +202,8 @@ impl PyColumnReducer {
         timeline_ns: Option<i64>,
         timeline_bins: i64,
         ttl_ns: i64,
-        from_ns: Option<i64>,
-        to_ns: Option<i64>,
+        from_ns: Option<i128>,
+        to_ns: Option<i128>,
     ) -> PyResult<Self> {
         let settings = settings(slos, itl_rule, &by, (timeline_ns, timeline_bins), ttl_ns, (from_ns, to_ns))?;
         Ok(Self(Mutex::new(Some(ColumnRun::new(settings).map_err(to_python)?))))

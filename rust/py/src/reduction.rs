@@ -51,8 +51,8 @@ pub fn reduce_paths<'py>(
     timeline_ns: Option<i64>,
     ttl_ns: i64,
     progress: Option<Py<PyAny>>,
-    from_ns: Option<i64>,
-    to_ns: Option<i64>,
+    from_ns: Option<i128>,
+    to_ns: Option<i128>,
     timeline_bins: i64,
     threads: usize,
     heads: Option<HashMap<String, Vec<u8>>>,
@@ -73,8 +73,8 @@ pub fn reduce_bytes<'py>(
     by: Vec<String>,
     timeline_ns: Option<i64>,
     ttl_ns: i64,
-    from_ns: Option<i64>,
-    to_ns: Option<i64>,
+    from_ns: Option<i128>,
+    to_ns: Option<i128>,
     timeline_bins: i64,
     threads: usize,
     plain: bool,
@@ -102,11 +102,14 @@ pub fn settings(
     by: &[String],
     (timeline_ns, timeline_bins): (Option<i64>, i64),
     ttl_ns: i64,
-    (from_ns, to_ns): (Option<i64>, Option<i64>),
+    (from_ns, to_ns): (Option<i128>, Option<i128>),
 ) -> PyResult<Settings> {
     let slos: PyResult<Vec<Slo>> = slos.into_iter().map(slo).collect();
-    let time = |ns: Option<i64>| ns.map(|ns| bounds::TIME_NS.check(ns)).transpose().map_err(to_python);
-    let (from_ns, to_ns) = (time(from_ns)?, time(to_ns)?);
+    let time = |ns: i128| {
+        let time = i64::try_from(ns).ok().filter(|&ns| bounds::TIME_NS.contains(ns));
+        time.ok_or_else(|| to_python(bounds::TIME_NS.error(ns)))
+    };
+    let (from_ns, to_ns) = (from_ns.map(time).transpose()?, to_ns.map(time).transpose()?);
     if let (Some(from), Some(to)) = (from_ns, to_ns)
         && from >= to
     {
