@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use super::{Document, MAX_DEPTH, Outcome, more_or_end};
+use crate::digits::digits_of;
 
 /// Bytes that are looked at together.
 const BLOCK: usize = 32;
@@ -181,7 +182,7 @@ impl<R: Read> Document<R> {
             return Err(self.fault("a digit"));
         }
         while self.window.peek().is_ascii_digit() {
-            self.window.pass(1);
+            self.window.pass(digits_of(self.window.rest()));
         }
         Ok(())
     }
