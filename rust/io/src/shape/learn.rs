@@ -42,6 +42,7 @@ impl Shape {
                 }
                 (b"id", b'"') => learner.text(Slot::Id),
                 (b"id", b'0'..=b'9') => learner.number(Slot::IdDigits),
+                (b"id", _) => None,
                 (b"labels", b'{') => learner.labels(wants),
                 (b"labels", _) => None,
                 (key, b'0'..=b'9') if NUMBERS.contains(&key) => {
@@ -58,6 +59,8 @@ impl Shape {
                 (_, b'[') => learner.numbers(Slot::AnyNumbers),
                 (_, b't') => learner.word(b"true"),
                 (_, b'f') => learner.word(b"false"),
+                // It may mean something: -0 is a time.
+                (key, b'-') if NUMBERS.contains(&key) => None,
                 (_, b'-' | b'0'..=b'9') => learner.number(Slot::AnyNumber),
                 _ => None,
             }
