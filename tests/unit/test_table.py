@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ import pytest
 
 from tokenpulse import engine
 from tokenpulse.engine import ColumnReducer, FormatError, Sketch
-from tokenpulse.model import SLO
-from tokenpulse.readers import table
+from tokenpulse.model import SLO, STATUSES
+from tokenpulse.readers import own, table
+from tokenpulse.readers.documents import Source
+from tokenpulse.records import ABSENT, Ragged
 
 START = 1_700_000_000_000_000_000
 SLOS = [SLO(ttft=0.03, tpot=0.012)]
@@ -285,7 +288,7 @@ def test_csv_of_requests(delimiter: str) -> None:
 
 
 def test_csv_of_events() -> None:
-    fields = ("t_ns", "id", "ev", "k", "prompt_tokens", "status", "degraded")
+    names = ("t_ns", "id", "ev", "k", "prompt_tokens", "status", "degraded")
     events: list[dict[str, Any]] = [
         {"t_ns": 10, "id": "a", "ev": "arrive", "prompt_tokens": 7},
         {"t_ns": 12, "id": "a", "ev": "schedule"},
@@ -294,10 +297,10 @@ def test_csv_of_events() -> None:
         {"t_ns": 19, "id": "a", "ev": "tokens", "k": 3},
         {"t_ns": 20, "id": "a", "ev": "end", "status": "stop", "degraded": True},
     ]
-    lines = [fields, *([event.get(name) or "" for name in fields] for event in events)]
+    lines = [names, *([event.get(name) or "" for name in names] for event in events)]
     text = "\n".join(",".join(map(str, line)) for line in lines).encode()
     assert figures(of_table(table.read(text, format="csv"))) == figures(of_lines(events))
-    assert figures(of_table(table.of(pa.Table.from_pylist([dict.fromkeys(fields), *events]).slice(1)))) == figures(
+    assert figures(of_table(table.of(pa.Table.from_pylist([dict.fromkeys(names), *events]).slice(1)))) == figures(
         of_lines(events)
     )
 
@@ -457,3 +460,67 @@ def test_tables_of_other_libraries(library: str) -> None:
         given = module.sql("select * from whole")
     expected = [{**row, "n": None, "prompt_tokens": None} for row in ROWS] if library == "pandas" else ROWS
     assert figures(of_table(table.of(given))) == figures(of_lines(expected))
+
+
+def equal(found: Any, expected: Any) -> None:
+    """Records are the same, whatever they are called."""
+    for part in fields(found):
+        if part.name in ("tool", "format", "notices"):
+            continue
+        one, other = getattr(found, part.name), getattr(expected, part.name)
+        if isinstance(one, Ragged):
+            one, other = (one.values.tolist(), one.offsets.tolist()), (other.values.tolist(), other.offsets.tolist())
+        if part.name == "labels":
+            one, other = (
+                {name: [(*texts, None)[code] for code in codes] for name, (codes, texts) in labels.items()}
+                for labels in (one, other)
+            )
+        np.testing.assert_equal(one, other, err_msg=part.name)
+
+
+@pytest.mark.parametrize("name", ["as it is", "slices", "offsets of 32 bits", "labels as columns", "junk under nulls"])
+def test_records_are_those_of_the_lines(name: str) -> None:
+    text = "\n".join(map(json.dumps, ROWS)).encode()
+    (expected,) = own.read(Source(text, "table", None))
+    found = table.of(TABLES[name]()).records()
+    assert (found.tool, found.format, len(found)) == ("table", "table", len(ROWS))
+    equal(found, expected)
+
+
+def test_records_of_events() -> None:
+    lines = (Path(__file__).parents[1] / "fixtures" / "demo_events.jsonl").read_bytes()
+    events = [json.loads(line) for line in lines.splitlines()]
+    (expected,) = own.read(Source(lines, "table", None))
+    keys = list(dict.fromkeys(key for event in events for key in event))
+    whole = pa.table({key: pa.array([event.get(key) for event in events]) for key in keys if key != "hashes"})
+    equal(table.of(whole).records(), expected)
+
+
+def test_records_that_no_line_says() -> None:
+    whole = pa.table(
+        {
+            "arrive_ns": [10, None, 30, 40, -1],
+            "token_ns": [[11, 13], [], [31, 37], [], []],
+            "output_tokens": [None, None, 5, 3, None],
+            "last_token_ns": [None, None, None, 49, None],
+            "cached_tokens": [4, 5, None, 7, 8],
+            "status": ["in_flight", "stop", "stop", "lost", "stop"],
+            "id": ["a", "b", "c", "d", "e"],
+            "labels.tenant": ["x", "y", "z", None, "x"],
+        }
+    )
+    found = table.of(pa.Table.from_batches(whole.to_batches(max_chunksize=2))).records()
+    assert found.ids == ["a", "c", "d"]
+    assert found.status.tolist() == [255, 0, STATUSES.index("lost")]
+    assert found.output_tokens is not None
+    assert found.output_tokens.tolist() == [2, 5, 3]
+    assert found.chunk_tokens is None
+    assert found.cached_tokens is not None
+    assert found.cached_tokens.tolist() == [4, ABSENT, 7]
+    assert found.end_ns is not None
+    assert found.end_ns.tolist() == [ABSENT, 37, 49]
+    codes, texts = found.labels["tenant"]
+    assert [(*texts, None)[code] for code in codes] == ["x", "z", None]
+    assert found.skipped == {"missing_field": 1, "bad_value": 1}
+    empty = table.of(whole.slice(0, 0)).records()
+    assert len(empty) == 0
