@@ -158,6 +158,17 @@ def test_numbers_as_text_null_and_nan() -> None:
     assert records.run["duration"] == 2.0
 
 
+def test_rows_with_values_that_can_be_none_are_skipped() -> None:
+    inf = float("inf")
+    assert run(ttfts=[inf, 0.0, 0.25]).output_tokens.tolist() == [ABSENT, 1]
+    for changed in ({"itls": [[], [], [-0.1]]}, {"latencies": [0.2, 0.0, -1.0]}, {"output_lens": [3, 0, -1]}):
+        records = run(**changed)
+        assert (statuses(records), records.skipped) == (["stop", "error"], {"bad_value": 1})
+        assert "row 3" in records.notices[0]["message"]
+    # An unknown time is no fault of the row.
+    assert len(run(start_times=[100.0, None, 101.0])) == 3
+
+
 def test_of_a_key_given_twice_the_last_counts() -> None:
     text = dumped(RUN).replace(b'"ttfts":', b'"ttfts": [9.0, 9.0, 9.0], "ttfts":')
     assert only(text).ttft[0] == 0.1

@@ -38,6 +38,7 @@ from tokenpulse.readers.rows import (
     unsummed,
     whole,
 )
+from tokenpulse.readers.summaries import figure
 from tokenpulse.records import ABSENT, Records, Summary
 
 REQUESTS = "aiperf-requests"
@@ -225,13 +226,12 @@ def read_summary(source: Source) -> Iterator[Summary]:
     normalised: dict[str, Any] = {}
     for key, ours in _METRICS.items():
         metric = figures.get(key)
-        if isinstance(metric, dict) and metric.get("unit") in _SECONDS:
-            divisor = _SECONDS[metric["unit"]]
-            named = {"avg": "mean"}
+        if isinstance(metric, dict) and str(metric.get("unit")) in _SECONDS:
+            divisor = _SECONDS[str(metric["unit"])]
             normalised[ours] = {
-                named.get(statistic, statistic): number(value, f"{key}.{statistic}") / divisor
+                {"avg": "mean"}.get(statistic, statistic): known / divisor
                 for statistic, value in metric.items()
-                if statistic not in ("unit", "count", "sum") and isinstance(value, (int, float))
+                if statistic not in ("unit", "count", "sum") and (known := figure(value)) is not None
             }
     rates = {ours: _average(figures, key) for key, ours in _RATES.items() if _average(figures, key) is not None}
     if rates:
@@ -261,5 +261,4 @@ def read_summary(source: Source) -> Iterator[Summary]:
 
 def _average(figures: dict[str, Any], key: str) -> float | None:
     metric = figures.get(key)
-    value = metric.get("avg") if isinstance(metric, dict) else None
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return figure(metric.get("avg")) if isinstance(metric, dict) else None

@@ -27,6 +27,7 @@ HEAD = 65_536
 OWN = own.FORMAT
 """Our own lines, which `engine.reduce_paths` reads."""
 PARQUET, ARROW, CSV = "parquet", "arrow", "csv"
+TABLES = (PARQUET, ARROW, CSV)
 """Tables of our own columns, which `readers.table` reads."""
 
 # The first that recognises the keys has the file: those whose keys are the most particular come first.

@@ -62,7 +62,7 @@ def _table(faults: Faults) -> DurationRows:
 
 def _run(document: dict[str, Any], table: DurationRows) -> Records | Summary:
     unit = document.get("_time_unit", "s")
-    if unit not in _UNITS:
+    if not isinstance(unit, str) or unit not in _UNITS:
         raise UnreadableError("bad_value", f"_time_unit: expected s or ms, got {brief(unit)}")
     figures = optional(document.get("aggregated_metrics"), "aggregated_metrics")
     about = {

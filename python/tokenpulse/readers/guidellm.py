@@ -26,6 +26,7 @@ from tokenpulse.readers.rows import (
     number,
     obj,
     optional,
+    point,
     scalars,
     statuses,
     unique,
@@ -216,7 +217,7 @@ def _first_number(timings: Mapping[str, Any], keys: tuple[str, ...]) -> float:
     for key in keys:
         if timings.get(key) is not None:
             value = number(timings[key], f"timings.{key}")
-            return NAN if value <= 0 else value  # -1 and 0 stand for "never" in some versions
+            return NAN if value <= 0 else point(value, f"timings.{key}")  # -1 and 0 stand for "never" in some versions
     return NAN
 
 

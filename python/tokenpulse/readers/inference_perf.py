@@ -26,9 +26,9 @@ from tokenpulse.readers.rows import (
     floats,
     integer,
     ints,
-    number,
     numbers,
     optional,
+    point,
     scalars,
     statuses,
     whole,
@@ -84,7 +84,7 @@ class _Rows:
 
     def add(self, row: dict[str, Any]) -> None:
         """One request; nothing of it is kept if any of it is at fault."""
-        start, end = number(row.get("start_time"), "start_time"), number(row.get("end_time"), "end_time")
+        start, end = point(row.get("start_time"), "start_time"), point(row.get("end_time"), "end_time")
         if np.isnan(start):
             raise UnreadableError("missing_field", "start_time: expected a time in s, got nothing")
         about = optional(row.get("info"), "info")
@@ -105,7 +105,7 @@ class _Rows:
             if isinstance(details, dict):
                 own |= scalars(details, "server_usage.prompt_tokens_details.")
         if isinstance(row.get("request"), str):
-            own["request_bytes"] = float(len(row["request"].encode()))
+            own["request_bytes"] = float(len(row["request"].encode("utf-8", "surrogatepass")))
         details = error if isinstance(error, dict) else {}
         kind = details.get("error_type", details.get("type"))
         labels = {"error_type": kind} if kind else {}

@@ -17,15 +17,17 @@ from tokenpulse.readers import (
     own,
     sglang,
     stat_logger,
+    table,
     traces,
     vllm,
 )
-from tokenpulse.readers.detection import detect, head
+from tokenpulse.readers.detection import TABLES, detect, head
 from tokenpulse.readers.documents import FAULTS, Forget, Source, reason_of
 from tokenpulse.readers.rows import UnreadableError
+from tokenpulse.readers.table import Table
 from tokenpulse.records import Records, Summary, Workload
 
-Run: TypeAlias = Records | Summary | Workload
+Run: TypeAlias = Records | Summary | Workload | Table
 _Reader: TypeAlias = Callable[[Source], Iterator[Run | Forget]]
 
 _READERS: dict[str, _Reader] = {
@@ -61,13 +63,16 @@ def read(
     """Every run in a file: a path, or its bytes.
 
     `format` is what `detect` says if it is not given. Our own lines are read exactly too, for whoever needs each
-    value; a report of them is `engine.reduce_paths`. Raises OSError for a file that cannot be read, FormatError for
-    one whose format is unknown or in which nothing could be read; any other fault stands in the last run's
-    `skipped` and `notices`.
+    value; a report of them is `engine.reduce_paths`. A table of our columns is read when its rows are asked for.
+
+    Raises OSError for a file that cannot be read, FormatError for one whose format is unknown or in which nothing
+    could be read; any other fault stands in the last run's `skipped` and `notices`.
     """
     if name is None:
         name = source if isinstance(source, str) else "<bytes>"
     known = format or detect(head(source))
+    if known in TABLES:
+        return [table.read(source, name=name, format=known)]
     if known not in _READERS:
         raise FormatError(f"{name}: unknown format; expected a file of a tool that is named in docs/formats.md")
     runs: list[Run] = []

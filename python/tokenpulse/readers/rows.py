@@ -77,6 +77,11 @@ def brief(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def clean(text: str) -> str:
+    """Text that can be written again: half of a surrogate pair, which JSON can hold, becomes a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def parse(text: bytes) -> Any:
     """A JSON value; bare NaN and Infinity pass, of a key given twice the last counts.
 
@@ -138,6 +143,14 @@ def seconds(value: Any, name: str) -> float:
     known = number(value, name)
     if known < 0:
         raise UnreadableError("bad_value", f"{name}: expected a duration of 0 or more, got {known!r}")
+    return known
+
+
+def point(value: Any, name: str) -> float:
+    """A point in time in seconds on any clock, whose nanoseconds fit 64 bits; NaN where there is none."""
+    known = number(value, name)
+    if not math.isnan(known) and not 0 <= known < 9.2e9:
+        raise UnreadableError("bad_value", f"{name}: expected a time in seconds, got {known!r}")
     return known
 
 
@@ -233,7 +246,8 @@ class LabelColumns:
 
     def append(self, labels: Mapping[str, Any]) -> None:
         """One row's labels; what is neither text nor an integer or boolean is no label."""
-        for name, value in labels.items():
+        for key, value in labels.items():
+            name = clean(key)
             if isinstance(value, bool):
                 value = "true" if value else "false"
             if not isinstance(value, (str, int)):
@@ -241,7 +255,7 @@ class LabelColumns:
             codes = self.codes.setdefault(name, array("i"))
             known = self.values.setdefault(name, {})
             codes.extend([-1] * (self.rows - len(codes)))
-            codes.append(known.setdefault(str(value), len(known)))
+            codes.append(known.setdefault(clean(str(value)), len(known)))
         self.rows += 1
 
     def finish(self) -> Labels:
@@ -286,7 +300,7 @@ def failed_status(code: Any) -> int:
 
 def unique(ids: list[str | None]) -> list[str] | None:
     """The ids if every row has one of its own, else None: rows are then known by their numbers."""
-    known = [name for name in ids if name is not None]
+    known = [clean(name) for name in ids if name is not None]
     return known if len(known) == len(ids) == len(set(known)) else None
 
 

@@ -30,6 +30,7 @@ from tokenpulse.readers.rows import (
     number,
     obj,
     optional,
+    point,
     scalars,
     seconds,
     statuses,
@@ -100,7 +101,7 @@ class _Log:
         engine = 0 if engine == ABSENT else engine
         scheduler, iteration = (None if line.get(key) is None else obj(line[key], key) for key in ("sched", "iter"))
         mono = _mono(line)
-        stamp = NAN if iteration is None else number(iteration.get("iteration_timestamp"), "iter.iteration_timestamp")
+        stamp = NAN if iteration is None else point(iteration.get("iteration_timestamp"), "iter.iteration_timestamp")
         lists = {name: _list(iteration or {}, keys) for name, keys in _LISTS.items()}
         counts = {name: _default(iteration or {}, key) for name, key in _COUNTERS.items()}
         prompts = optional((iteration or {}).get("prompt_token_stats"), "iter.prompt_token_stats")
@@ -206,8 +207,8 @@ class _Log:
 def _mono(line: dict[str, Any]) -> int:
     """The line's time in ns, on the recorder's monotonic clock."""
     if line.get("mono_ns") is not None:
-        return integer(line["mono_ns"], "mono_ns", MAX_TIME)
-    return int(time_ns(np.array([number(line.get("mono"), "mono")]))[0])
+        return integer(line["mono_ns"], "mono_ns", MAX_TIME // 4)
+    return int(time_ns(np.array([point(line.get("mono"), "mono")]))[0])
 
 
 def _list(iteration: dict[str, Any], keys: tuple[str, ...]) -> array[float]:

@@ -32,26 +32,19 @@ _COUNTS = {
 
 def figure(value: Any) -> float | None:
     """A finite number, also in quotes; None for everything else: a summary's NaN says that it had no value."""
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
+    known = rate(value)
+    return known if known is not None and math.isfinite(known) else None
 
 
 def rate(value: Any) -> float | None:
     """A requested rate in requests/s; `inf` (also as text) is all at once."""
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    return float(value)
+    try:
+        known = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return None if math.isnan(known) else known
 
 
 def bare(key: str) -> str:

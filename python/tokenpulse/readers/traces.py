@@ -39,7 +39,8 @@ _SECOND = 1_000_000_000
 
 def recognises(keys: Set[str]) -> str | None:
     """Whether these keys are of a line of Mooncake's traces."""
-    return MOONCAKE if {"timestamp", "input_length", "output_length"} <= keys else None
+    ours = {"timestamp", "input_length"} <= keys and bool(keys & {"output_length", "hash_ids"})
+    return MOONCAKE if ours else None
 
 
 def recognises_header(columns: Sequence[str]) -> str | None:

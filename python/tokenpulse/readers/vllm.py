@@ -7,13 +7,14 @@ object is made for a number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenpulse.readers.documents import FAULTS, Source, reason_of
-from tokenpulse.readers.rows import SERVER_SIDE, STATUS, Faults, UnreadableError, optional, parse
+from tokenpulse.readers.rows import MAX_TOKENS, SERVER_SIDE, STATUS, Faults, UnreadableError, brief, optional, parse
 from tokenpulse.readers.summaries import figure, normalised, rate
 from tokenpulse.records import ABSENT, Floats, Ints, Ragged, Records, Summary, duration_ns, time_ns
 
@@ -160,7 +161,7 @@ def records(
         absent["flow.saturation.schedule_delay"] = "this version does not save how long the client held requests back"
     if itls is None:
         absent["latency.itl"] = "the file has no gaps"
-    return Records(
+    made = Records(
         clock=None if start is None else "monotonic",
         arrive_ns=arrive,
         start=start,
@@ -179,9 +180,37 @@ def records(
         summary=summary,
         absent=absent,
         definitions=definitions,
-        **faults.taken(),
         **about,
     )
+    sound = _sound(columns, n, faults)
+    return replace(made if sound.all() else made.select(sound), **faults.taken())
+
+
+def _sound(columns: dict[str, Any], n: int, faults: Faults) -> NDArray[np.bool_]:
+    """Which rows have only durations, times and counts that are ones; the others are skipped and counted."""
+    sound = np.ones(n, np.bool_)
+    for key, column in columns.items():
+        if isinstance(column, tuple):
+            values, offsets = column
+            odd = np.zeros(n, np.bool_)
+            rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+            inside = ~(np.isnan(values) | ((values >= 0) & np.isfinite(values))) & (rows < n)
+            odd[rows[inside]] = True
+        elif column.dtype.kind == "f":
+            odd = ~(np.isnan(column[:n]) | ((column[:n] >= 0) & np.isfinite(column[:n])))
+        else:
+            odd = (column[:n] != ABSENT) & ((column[:n] < 0) | (column[:n] > MAX_TOKENS))
+        for row in np.flatnonzero(odd & sound):
+            faults.skip(
+                int(row) + 1, "bad_value", f"{key.removesuffix('[*]')}: row {row + 1} has {_cell(column, int(row))}"
+            )
+        sound &= ~odd
+    return sound
+
+
+def _cell(column: Any, row: int) -> str:
+    value = column[0][column[1][row] : column[1][row + 1]] if isinstance(column, tuple) else column[row]
+    return f"{brief(value.tolist())}, expected 0 or more and finite"
 
 
 def _failed(
