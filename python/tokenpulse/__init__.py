@@ -1,6 +1,7 @@
 """Exact metering for LLM serving: latency sketches, goodput and reports, live and from request logs."""
 
 from tokenpulse.api import report
+from tokenpulse.comparing import compare
 from tokenpulse.engine import DecodeError, FormatError, IdMap, Sketch, SlidingSketch, __version__
 from tokenpulse.kv import KVReport, KVSnapshot, KVTrace, KVTracker, kv_report
 from tokenpulse.meter import Meter, MeterReader, read_dir
@@ -24,6 +25,7 @@ __all__ = [
     "SlidingSketch",
     "Snapshot",
     "__version__",
+    "compare",
     "kv_report",
     "read_dir",
     "report",

@@ -93,8 +93,8 @@ def test_past_256_classes_merging_does_as_reading_does() -> None:
 
 
 def test_the_references_reductions_merge_alike() -> None:
-    named = inputs()[:2]
-    settings: dict[str, Any] = {"by": ["tenant"], "timeline_ns": 1_000_000}
+    named = [("a", request_lines(1, 30)), ("b", event_lines(2, 20, start_ns=3 * SECOND))]
+    settings: dict[str, Any] = {"by": ["tenant"], "timeline_ns": SECOND}
     merged = sketches.merge_reductions([reduce_lines([one], SLOS, **settings) for one in named])
     assert merged == reduce_lines(named, SLOS, **settings)
 
@@ -236,7 +236,7 @@ def test_a_link_and_its_targets_rights_stay(tmp_path: Path) -> None:
 
 def small() -> dict[str, Any]:
     """The object of a file with a little of everything."""
-    named = [("a", request_lines(1, 12, tenants=2)), ("b", b'{"t_ns":1,"id":"x","ev":"end","status":"stop"}\n')]
+    named = [("a", request_lines(1, 6, tenants=1)), ("b", b'{"t_ns":1,"id":"x","ev":"end","status":"stop"}\n')]
     settings: dict[str, Any] = {"by": ["tenant"], "timeline_ns": 10 * SECOND, "from_ns": 1}
     whole = Saved(reduction=reduce(*named, **settings), slos=SLOS, by=("tenant",), timeline_ns=10 * SECOND)
     return json.loads(json.dumps(sketches.file._written(whole), default=sketches.file._encoded))
@@ -270,7 +270,7 @@ def put(found: Any, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
-ODD = (..., None, True, -1, 1.5, 2**63, 10**400, "x", [], {}, [1, 2, 3], {"a": 1})
+ODD = (..., None, True, -1, 10**400, "x", [1.5], {"a": 1})
 
 
 def test_whatever_stands_in_a_field_it_is_refused_or_taken() -> None:

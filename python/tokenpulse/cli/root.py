@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from tokenpulse import __version__
+from tokenpulse.cli.compare import compare
 from tokenpulse.cli.kv import kv
+from tokenpulse.cli.merge import merge
 from tokenpulse.cli.report import report
 
 
@@ -18,5 +20,5 @@ def root(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-root.add_command(report)
-root.add_command(kv)
+for command in (report, merge, compare, kv):
+    root.add_command(command)

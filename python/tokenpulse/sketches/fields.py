@@ -201,19 +201,20 @@ class _Reader:
         }
 
     def _input(self, place: _Place) -> dict[str, Any]:
-        place.keys("path", "format", "lines", "requests", "skipped")
+        warmup = ["warmup"] if "warmup" in place.object() else []
+        place.keys("path", "format", "lines", "requests", "skipped", *warmup)
         return {
             "path": place.field("path").text(),
             "format": place.field("format").text(),
-            "lines": place.field("lines").whole(),
-            "requests": place.field("requests").whole(),
+            **{name: place.field(name).maybe() for name in ("lines", "requests")},
             "skipped": place.field("skipped").counts(),
+            **{name: place.field(name).maybe() for name in warmup},
         }
 
     def _notice(self, place: _Place) -> dict[str, Any]:
         place.keys("path", "line", "reason", "message")
         texts = {name: place.field(name).text() for name in ("path", "reason", "message")}
-        return {"path": texts["path"], "line": place.field("line").whole(), **texts}
+        return {"path": texts["path"], "line": place.field("line").maybe(), **texts}
 
     def _sketch(self, place: _Place, itl: bool = False) -> Any:
         try:

@@ -24,6 +24,12 @@ from tokenpulse.sketches.merging import merge_reductions
 MOST_BYTES = 1 << 29
 """The longest file that is read, uncompressed."""
 
+ONE_CLOCK = ("span_seconds", "rates", "timeline", "flow")
+"""What needs the time of every request on one clock."""
+
+EPOCH_NS = 10**18
+"""A time from here on counts from 1970: from the start of a machine it would be 31 years."""
+
 _HOW = "tokenpulse report --sketches FILE writes one"
 
 
@@ -135,10 +141,22 @@ def merge(parts: Sequence[Saved], names: Iterable[str] = ()) -> Saved:
         timeline_ns=first.timeline_ns,
         timeline_bins=first.timeline_bins,
         ttl_ns=first.ttl_ns,
-        absent={figure: why for part in reversed(parts) for figure, why in part.absent.items()},
+        absent=_absent(parts),
         definitions=definitions,
         reported=[one for part in parts for one in part.reported],
     )
+
+
+def _absent(parts: Sequence[Saved]) -> dict[str, str]:
+    """What none of the parts could give; and what needs one clock, where one of them had none or they differ."""
+    lacking = {name for name in parts[0].absent if all(name in part.absent for part in parts)}
+    found = {name: why for name, why in parts[0].absent.items() if name in lacking}
+    for part in reversed(parts):
+        found |= {name: part.absent[name] for name in ONE_CLOCK if name in part.absent}
+    arrivals = [part.reduction["first_arrival_ns"] for part in parts if part.reduction["first_arrival_ns"] is not None]
+    if len({first >= EPOCH_NS for first in arrivals}) > 1:
+        found |= dict.fromkeys(ONE_CLOCK, "the runs count time from different moments")
+    return found
 
 
 def _settings(one: Saved, other: Saved) -> list[tuple[str, Any, Any]]:
