@@ -21,6 +21,9 @@ COMMANDS = {
     "vLLM": ("kv", "kv_events.jsonl"),
     "trace and curve": ("kv", "mooncake_conversation.jsonl.gz", "--blocks", "10000", "--curve", "--sizes", "7,12345"),
     "report": ("report", "demo_events.jsonl", "--slo", "chat:ttft=100ms,tpot=6ms", "--by", "tenant"),
+    "a tool's file": ("report", "tools/vllm_bench_detailed.json.gz", "--profile", "all"),
+    "a tool's figures": ("report", "tools/aiperf_cancel_summary.json.gz", "tools/inferencex_agg.json"),
+    "workload": ("report", "mooncake_conversation.jsonl.gz"),
     "report over time": ("report", "demo_requests.jsonl", "--slo", "ttft=200ms,tpot=30ms", "--timeline", "500ms"),
 }
 NARROW = ("40", "60", "72")

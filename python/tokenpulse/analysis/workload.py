@@ -111,6 +111,7 @@ def _interarrival(between: Floats) -> Figures | None:
         "count": len(between),
         "mean": mean,
         "cv": float(between.std()) / mean if mean > 0 else None,
+        "min": float(between[0]),
         **{name: nearest_rank(between, q) for name, q in QUANTILES.items()},
         "max": float(between[-1]),
     }

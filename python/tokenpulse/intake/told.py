@@ -58,8 +58,12 @@ _LACKS = {
 def absent(intake: Intake, reduction: Reduction) -> dict[str, str]:
     """What none of the inputs can give, by the names of the report's figures, and why."""
     if intake.workloads:
-        return dict(_TRACE_LACKS) | _common([one.absent for one in intake.workloads])
-    found: dict[str, str] = {}
+        found = dict(_TRACE_LACKS) | _common([one.absent for one in intake.workloads])
+        for name, column in (("tokens.prompt", "prompt_tokens"), ("tokens.output", "output_tokens")):
+            if all(bool((getattr(one, column) == ABSENT).all()) and len(one) for one in intake.workloads):
+                found.setdefault(name, _LACKS[name])
+        return found
+    found = {}
     if not intake.ours:
         if not intake.records:
             return (

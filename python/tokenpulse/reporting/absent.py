@@ -102,6 +102,8 @@ def absences(figures: Mapping[str, Any], told: Mapping[str, str]) -> dict[str, s
     for name in sorted(JUDGED_BY):
         if name in told and figures["goodput"]:
             found.setdefault("goodput", told[name])
+    if "timeline" in told:  # null or not, there is none
+        found["timeline"] = told["timeline"]
     for name, reason in told.items():
         if name not in found and _is_null(figures, name):
             found[name] = reason

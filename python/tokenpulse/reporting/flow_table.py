@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from tokenpulse.analysis.flow import LITTLE_WARNING
 from tokenpulse.reporting.layout import figures_table, heading, note
 from tokenpulse.reporting.report import Report
 from tokenpulse.reporting.text import count, ms, number, percent, several
@@ -55,8 +56,8 @@ def parts(report: Report) -> Iterator[RenderableType]:
             f"mean TTFT {ms(wave['ttft_mean'])} ms, all others {ms(wave['others_ttft_mean'])} ms",
         )
     law = flow["littles_law"]
-    if law is not None and law["relative_difference"] is not None:
-        over = "the steady span" if law["over"] == "steady" else "the whole run, not judged"
+    if law is not None and (law["warning"] is not None or (law["relative_difference"] or 0) > LITTLE_WARNING):
+        over = "the steady span" if law["over"] == "steady" else "the whole run: some requests never ended"
         table.add_row("Little's law", _times(law["relative_difference"]), f"off over {over}")
     table.add_row(*_coalesced(flow["coalesced"]))
     table.add_row("client", flow["saturation"]["verdict"], _saturation(flow["saturation"]))

@@ -185,7 +185,8 @@ def _reported(report: Report) -> Iterator[RenderableType]:
         rest = figures_table("", "", left=1, head=False)
         for group in ("rates", "requests", "tokens"):
             for name, value in (figures.get(group) or {}).items():
-                rest.add_row(f"{group}: {name.replace('_', ' ')}", number(value))
+                shown_value = count(value) if isinstance(value, int) else number(value)
+                rest.add_row(f"{group}: {name.replace('_', ' ')}", shown_value)
         if figures.get("duration") is not None:
             rest.add_row("duration, s", number(figures["duration"]))
         if rest.row_count:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
@@ -21,10 +21,10 @@ def parts(report: Report) -> Iterator[RenderableType]:
     table = figures_table("", "count", "mean", "min", "P50", "P90", "P99", "max")
     between = workload["arrivals"]["interarrival"]
     if between is not None:
-        table.add_row("between arrivals, s", *_row(between, number, None))
+        table.add_row("between arrivals, s", *_row(between, number))
     for name in ("prompt_tokens", "output_tokens"):
         if workload[name] is not None:
-            table.add_row(name.replace("_", " "), *_row(workload[name], _tokens, "min"))
+            table.add_row(name.replace("_", " "), *_row(workload[name], count))
     if table.row_count:
         yield table
     rate = workload["arrivals"]["rate"]
@@ -38,15 +38,10 @@ def parts(report: Report) -> Iterator[RenderableType]:
     yield from _reuse(workload["reuse"])
 
 
-def _row(figures: Mapping[str, Any], shown: Any, least: str | None) -> Iterator[str]:
+def _row(figures: Mapping[str, Any], shown: Callable[[Any], str]) -> Iterator[str]:
     yield count(figures["count"])
     yield number(figures["mean"])
-    yield "-" if least is None else shown(figures[least])
-    yield from (shown(figures[name]) for name in ("p50", "p90", "p99", "max"))
-
-
-def _tokens(amount: int) -> str:
-    return count(amount)
+    yield from (shown(figures[name]) for name in ("min", "p50", "p90", "p99", "max"))
 
 
 def _reuse(reuse: Mapping[str, Any] | None) -> Iterator[RenderableType]:
@@ -55,7 +50,6 @@ def _reuse(reuse: Mapping[str, Any] | None) -> Iterator[RenderableType]:
     of = f" of {count(reuse['block_tokens'])} tokens" if reuse["block_tokens"] else ""
     yield note(
         f"{percent(reuse['reused_share'])} of {several(reuse['block_references'], 'reference')} to blocks{of} are to "
-        f"one seen before ({several(reuse['distinct_blocks'], 'block')} in all); "
-        f"{several(reuse['requests_with_reuse'], 'request')} begin with such a block. "
+        f"one seen before ({several(reuse['distinct_blocks'], 'block')} in all). "
         "tokenpulse kv puts them through a cache."
     )
