@@ -58,19 +58,30 @@ def _rows_of(metadata: Any) -> int:
 def arrow(source: str | bytes, name: str) -> Iterator[Any]:
     """The batches of an Arrow IPC file or stream. Raises FormatError for one that is damaged."""
     try:
-        with pa.memory_map(source) if isinstance(source, str) else pa.BufferReader(source) as file:
-            head = file.read(6)
-            file.seek(0)
-            if head == b"ARROW1":
-                with pa.ipc.open_file(file) as reader:
-                    for place in range(reader.num_record_batches):
-                        yield from small(reader.get_batch(place))
-            else:
-                with pa.ipc.open_stream(file) as reader:
-                    for batch in reader:
-                        yield from small(batch)
+        with _opened(source) as file:
+            is_file = file.read(6) == b"ARROW1"
+        if is_file:
+            with _opened(source) as file, pa.ipc.open_file(file) as reader:
+                count = reader.num_record_batches
+            for place in range(count):
+                # Mapped for each batch anew: what has been read of a mapped file takes memory until it is closed.
+                with _opened(source, mapped=True) as file, pa.ipc.open_file(file) as reader:
+                    batch = reader.get_batch(place)
+                yield from small(batch)
+                del batch
+        else:
+            with _opened(source) as file, pa.ipc.open_stream(file) as reader:
+                for batch in reader:
+                    yield from small(batch)
+                    del batch  # before the next one is read
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(error, name, "Arrow") from error
+
+
+def _opened(source: str | bytes, mapped: bool = False) -> Any:
+    if isinstance(source, bytes):
+        return pa.BufferReader(source)
+    return pa.memory_map(source) if mapped else pa.OSFile(source)
 
 
 def _unreadable(error: Exception, name: str, what: str) -> Exception:

@@ -68,6 +68,7 @@ class Table:
                 taken = arrow_columns.request_columns if kind == "requests" else arrow_columns.event_columns
                 yield kind, taken(batch, labels, first_row, self.format == CSV)
                 first_row += batch.num_rows
+                del batch  # before the next one is read
         except FormatError as error:
             text = str(error)
             raise error if text.startswith(self.name) else FormatError(f"{self.name}: {text}") from None
@@ -87,6 +88,7 @@ class Table:
         for kind, columns in self.columns(labels):
             take = reducer.requests if kind == "requests" else reducer.events
             take(self.name if name is None else name, self.format, columns)
+            del columns  # before the next batch is read
 
     def records(self) -> Records:
         """Every request with all its values, in memory: as the core takes them, so that what it refuses is not there.
@@ -136,6 +138,7 @@ def of(given: Streamable, name: str = "table") -> Table:
         with pa.RecordBatchReader.from_stream(given) as reader:
             for batch in reader:
                 yield from files.small(batch)
+                del batch  # before the next one is read
 
     return Table(name, MEMORY, batches, once=hasattr(given, "read_next_batch"))
 
