@@ -244,6 +244,8 @@ class Records:
     @property
     def chunks_only(self) -> bool:
         """Whether emissions are chunks of unknown size: then the ITL rule can only be `chunk`."""
+        if len(self.pooled.get("itl", ())):
+            return True
         if not self.timed_tokens or self.chunk_tokens is not None:
             return False
         if self.output_tokens is None:

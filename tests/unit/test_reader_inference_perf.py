@@ -125,6 +125,23 @@ def test_an_older_file_without_chunk_times() -> None:
     assert only(dumped([made])).chunk_tokens.values.tolist() == [1, 3, 1]
 
 
+def test_a_file_with_chunk_times_alone_has_chunks_of_unknown_size() -> None:
+    made = request()
+    del made["info"]["response_metrics"]["output_token_times"]
+    records = only(dumped([made]))
+    assert (records.gaps.values.tolist(), records.chunk_tokens, records.chunks_only) == ([0.25, 0.25], None, True)
+    assert means(counted(records))["tpot"] == (1, 0.125)
+
+
+def test_an_older_file_with_everything_under_info() -> None:
+    made = request()
+    made["info"] = {key: made["info"]["response_metrics"][key] for key in ("output_tokens", "output_token_times")}
+    made["info"]["input_tokens"] = 7
+    records = only(dumped([made]))
+    assert (records.output_tokens.tolist(), records.prompt_tokens.tolist()) == ([5], [7])
+    assert records.chunk_tokens.values.tolist() == [1, 3, 1]
+
+
 @pytest.mark.parametrize(("name", "form"), [("stage", "inference-perf-stage"), ("summary", "inference-perf-summary")])
 def test_summaries_are_in_seconds_already(name: str, form: str) -> None:
     summary = only(path(f"inference_perf_{name}.json.gz"))

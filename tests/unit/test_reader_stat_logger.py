@@ -84,6 +84,7 @@ def test_the_columns() -> None:
         "prefill": [0.05],
         "tpot": [0.1],
     }
+    assert records.chunks_only
     assert records.run == {"output_tokens": 8, "preemptions": 2, "prompt_tokens": 14}
     gauge = records.gauges["waiting"]
     assert (gauge.values.tolist(), gauge.engine.tolist()) == ([2.0, 2.0], [0, 0])

@@ -127,10 +127,14 @@ class _Rows:
         """All requests that were taken."""
         start, end = floats(self.start), floats(self.end)
         tokens, chunks = self.token_times.finish(), self.chunk_times.finish()
-        emissions, sizes = _emissions(tokens)
-        first, last = _ends(tokens)
+        sizes: Ragged | None
+        if len(tokens.values):
+            emissions, sizes = _emissions(tokens)
+        else:  # a version without the tokens' times: the chunks' are the emissions, of unknown size
+            emissions, sizes = chunks, None
+        first, last = _ends(emissions)
         absent = dict(SERVER_SIDE)
-        if not len(tokens.values):
+        if not len(emissions.values):
             absent["latency.itl"] = absent["latency.tpot"] = "no request has token times: the answers were not streamed"
         return Records(
             tool="inference-perf",

@@ -49,6 +49,7 @@ DEFINITIONS = {
     "prefill": "prefill_time: first schedule to first token, on the engine's clock",
     "e2e": "e2e_latency: arrival to the iteration in which the request finished; a request's arrival is counted back",
 }
+_WITHOUT_IDS = "times to first token come without the request's id"
 _FINISHED = {0: "stop", 1: "length", 2: "abort", 3: "error", 4: "stop"}  # 4: ended for repeating itself
 _NAMED = {"stop": "stop", "length": "length", "abort": "abort", "error": "error", "repetition": "stop"}
 _POOLED = {
@@ -197,7 +198,8 @@ class _Log:
             absent={
                 "latency.scheduling": "vLLM takes scheduling and prefill together",
                 "latency.preemption_stall": "vLLM counts preemptions, it does not time them",
-                "slowest.ttft": "times to first token come without the request's id",
+                "slowest.ttft": _WITHOUT_IDS,
+                "goodput": _WITHOUT_IDS,
             },
             definitions=dict(DEFINITIONS),
             **self.faults.taken(),
