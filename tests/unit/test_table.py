@@ -20,7 +20,7 @@ import pytest
 from tokenpulse import engine
 from tokenpulse.engine import ColumnReducer, FormatError, Sketch
 from tokenpulse.model import SLO, STATUSES
-from tokenpulse.readers import own, table
+from tokenpulse.readers import own, table, table_rows
 from tokenpulse.readers.documents import Source
 from tokenpulse.records import ABSENT, Ragged
 
@@ -522,5 +522,16 @@ def test_records_that_no_line_says() -> None:
     codes, texts = found.labels["tenant"]
     assert [(*texts, None)[code] for code in codes] == ["x", "z", None]
     assert found.skipped == {"missing_field": 1, "bad_value": 1}
+    assert [(one["line"], one["reason"]) for one in found.notices] == [(5, "bad_value")]
+
+    rows = table_rows.rows(table.of(whole))
+    assert rows["inputs"][0]["lines"] == 5
+    assert (rows["ids"], rows["output_tokens"].tolist()) == (["a", "c", "d"], [ABSENT, 5, 3])
+    again = ColumnReducer()
+    again.requests("table", "table", rows)
+    direct = ColumnReducer()
+    table.of(whole).reduce_into(direct)
+    assert figures(again.finish()) == figures(direct.finish())
+
     empty = table.of(whole.slice(0, 0)).records()
     assert len(empty) == 0

@@ -25,22 +25,47 @@ EVENTS = ("arrive", "schedule", "prefill", "tokens", "preempt", "resume", "end",
 NUMBERS = ("arrive_ns", "schedule_ns", "prefill_ns", "end_ns", "first_token_ns", "last_token_ns", "output_tokens")
 LISTS = (("token_ns", "token_offsets"), ("dt_ns", "token_offsets"), ("n", "token_offsets"))
 STALLS = (("preempt_ns", "preempt_offsets"), ("resume_ns", "resume_offsets"))
-UNSAID = {STATUSES.index("lost"): "abort", 255: "abort"}
+IN_FLIGHT = 255
+UNSAID = {STATUSES.index("lost"): "abort", IN_FLIGHT: "abort"}
 """Statuses that no line has, and what stands for them: they are put back."""
 
 
 def records(table: Table) -> Records:
     """See `Table.records`."""
+    exact = rows(table)
+    found = own.of_rows(exact)
+    output: Ints = exact["output_tokens"]
+    counted: Ints = output if found.output_tokens is None else found.output_tokens
+    differs = (output != ABSENT) & (output != counted)
+    return replace(
+        found,
+        tool="table",
+        format=table.format,
+        cached_tokens=exact.get("cached_tokens"),
+        output_tokens=np.where(differs, output, counted),
+        chunk_tokens=None if differs.any() else found.chunk_tokens,
+        latency=np.where(exact["status"] == IN_FLIGHT, np.nan, found.latency),
+    )
+
+
+def rows(table: Table) -> dict[str, Any]:
+    """The rows of a table that the core accepts, with their accepted events alone, as `engine.read_rows` gives them.
+
+    Beside its columns: `cached_tokens` where the table has them. `output_tokens` is also given where it is another
+    number than that of the emissions, and `status` where no line can say it. Raises as `Table.records` does.
+    """
     batches = list(table.columns())
     if batches and batches[0][0] == "events":
         lines = [line for _, columns in batches for line in _event_lines(columns)]
-        found = own.of_rows(_read(table.name, lines))
+        found = _read(table.name, lines)
     else:
         found = _of_requests(table.name, [columns for _, columns in batches])
-    skipped = dict(found.skipped)
+    (one,) = found["inputs"]
+    one["format"] = table.format
     for reason, count in table.skipped.items():
-        skipped[reason] = skipped.get(reason, 0) + count
-    return replace(found, tool="table", format=table.format, skipped=skipped, notices=[*found.notices, *table.notices])
+        one["skipped"][reason] = one["skipped"].get(reason, 0) + count
+    found["notices"] = [*found["notices"], *table.notices]
+    return found
 
 
 def _read(name: str, lines: list[str]) -> dict[str, Any]:
@@ -74,37 +99,40 @@ def _status(code: int) -> str:
     return STATUSES[code] if code < STATUSES.index("lost") else "?"
 
 
-def _of_requests(name: str, batches: list[Columns]) -> Records:
+def _of_requests(name: str, batches: list[Columns]) -> dict[str, Any]:
     """A row's number stands for its id; by it the accepted rows have back what no line says."""
     lines: list[str] = []
-    first_row = lacking = 0
+    numbers: list[Ints] = []
+    first_row = 0
     for columns in batches:
-        known = columns["arrive_ns"] != ABSENT
-        lacking += int((~known).sum())
-        lines.extend(_request_lines(columns, np.flatnonzero(known), first_row))
-        first_row += len(known)
-    found = own.of_rows(_read(name, lines))
-    rows = np.array(found.ids or [], np.int64)
-    status = _joined(batches, "status", 0, np.uint8)[rows]
-    unsaid = np.isin(status, list(UNSAID))
-    tokens = _joined(batches, "output_tokens")[rows]
-    output = found.output_tokens if found.output_tokens is not None else np.full(len(rows), ABSENT, np.int64)
-    differs = (tokens != ABSENT) & (tokens != output)
-    end_ns = found.end_ns if found.end_ns is not None else np.full(len(rows), ABSENT, np.int64)
-    in_flight = status == 255
-    changed: dict[str, Any] = {
-        "ids": _ids(batches, rows),
-        "labels": _labels(batches, rows),
-        "status": np.where(unsaid, status, found.status),
-        "end_ns": np.where(in_flight, ABSENT, end_ns),
-        "latency": np.where(in_flight, np.nan, found.latency),
-        "output_tokens": np.where(differs, tokens, output),
-        "chunk_tokens": None if differs.any() else found.chunk_tokens,
-        "skipped": found.skipped | ({"missing_field": lacking} if lacking else {}),
+        known = np.flatnonzero(columns["arrive_ns"] != ABSENT)
+        lines.extend(_request_lines(columns, known, first_row))
+        numbers.append(first_row + known)
+        first_row += len(columns["arrive_ns"])
+    found = _read(name, lines)
+    read = np.concatenate(numbers) if numbers else np.empty(0, np.int64)
+    accepted = np.array(found["ids"], np.int64)
+    status = _joined(batches, "status", 0, np.uint8)[accepted]
+    tokens = _joined(batches, "output_tokens")[accepted]
+    timed = np.diff(found["token_offsets"]) > 0
+    sums = np.concatenate(([0], np.cumsum(found["n"])))[found["token_offsets"]]
+    differs = timed & (tokens != ABSENT) & (tokens != np.diff(sums))
+    found |= {
+        "ids": _ids(batches, accepted),
+        "labels": _labels(batches, accepted),
+        "status": np.where(np.isin(status, list(UNSAID)), status, found["status"]),
+        "end_ns": np.where(status == IN_FLIGHT, ABSENT, found["end_ns"]),
+        "output_tokens": np.where(differs, tokens, found["output_tokens"]),
     }
     if any("cached_tokens" in columns for columns in batches):
-        changed["cached_tokens"] = _joined(batches, "cached_tokens")[rows]
-    return replace(found, **changed)
+        found["cached_tokens"] = _joined(batches, "cached_tokens")[accepted]
+    (one,) = found["inputs"]
+    one["lines"] += first_row - len(read)
+    if first_row > len(read):
+        one["skipped"]["missing_field"] = one["skipped"].get("missing_field", 0) + first_row - len(read)
+    for notice in found["notices"]:
+        notice["line"] = int(read[notice["line"] - 1]) + 1
+    return found
 
 
 def _request_lines(columns: Columns, rows: Ints, first_row: int) -> Iterator[str]:
@@ -118,7 +146,12 @@ def _request_lines(columns: Columns, rows: Ints, first_row: int) -> Iterator[str
     statuses, degraded = columns.get("status"), columns.get("degraded")
     for row in rows.tolist():
         parts = [f'"id":"{first_row + row}"']
-        parts += [f'"{name}":{values[row]}' for name, values in numbers if values[row] != ABSENT]
+        code = 0 if statuses is None else int(statuses[row])
+        parts += [
+            f'"{name}":{values[row]}'
+            for name, values in numbers
+            if values[row] != ABSENT and not (name == "end_ns" and code in UNSAID)
+        ]
         if prompts is not None and prompts[row] != ABSENT:
             parts.append(f'"prompt_tokens":{prompts[row]}')
         timed = any(name in ("token_ns", "dt_ns") and at[row] < at[row + 1] for name, _, at in lists)
@@ -127,7 +160,6 @@ def _request_lines(columns: Columns, rows: Ints, first_row: int) -> Iterator[str
             if timed or (name, "token_offsets") not in LISTS:
                 parts.append(f'"{name}":{values[at[row] : at[row + 1]]}')
         if statuses is not None:
-            code = int(statuses[row])
             parts.append(f'"status":"{UNSAID.get(code) or _status(code)}"')
         if degraded is not None and degraded[row]:
             parts.append('"degraded":true')
