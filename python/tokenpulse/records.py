@@ -250,8 +250,9 @@ class Records:
             return False
         if self.output_tokens is None:
             return True
-        chunks, known = self._emission_lengths(), self.succeeded & (self.output_tokens != ABSENT)
-        return bool(np.any(chunks[known] != self.output_tokens[known]))
+        chunks = self._emission_lengths()
+        some = self.succeeded & (chunks > 0)
+        return bool(np.any(chunks[some] != self.output_tokens[some]))
 
     def select(self, keep: Bools) -> Records:
         """The same run with the rows where `keep` is true; what belongs to no row stays."""

@@ -72,6 +72,15 @@ def test_the_order_of_keys_does_not_matter(name: str) -> None:
         assert readers.detect(again) == FORMATS[name]
 
 
+@pytest.mark.parametrize("name", [name for name in FORMATS if ".json." in name])
+def test_the_beginning_of_a_sorted_document_is_enough(name: str) -> None:
+    text = json.dumps(json.loads(content(name)), sort_keys=True).encode()
+    found = readers.detect(text[: readers.HEAD])
+    # That there are arrays may stand further behind; the reader is the same.
+    assert found is not None
+    assert found.rsplit("-", 1)[0] == FORMATS[name].rsplit("-", 1)[0]
+
+
 @pytest.mark.parametrize(
     ("text", "form"),
     [

@@ -145,6 +145,7 @@ def test_points_in_time_win_over_durations() -> None:
         ({"gaps": Ragged.of([[0.1]]), "output_tokens": np.array([2])}, False),
         ({"gaps": Ragged.of([[0.1]]), "output_tokens": np.array([7])}, True),
         ({"gaps": Ragged.of([[0.1]])}, True),
+        ({"gaps": Ragged.of([[0.1]]), "output_tokens": np.array([ABSENT])}, True),
         ({"gaps": Ragged.of([[0.1]]), "chunk_tokens": Ragged.of([[1, 6]], np.int64)}, False),
     ],
 )

@@ -54,6 +54,8 @@ def recognises(keys: Set[str]) -> str | None:
     """Which of inference-perf's files these keys are of, if any."""
     if {"[].start_time", "[].end_time"} <= keys and keys & {"[].info", "[].request"}:
         return REQUESTS
+    if keys & {"[].info.response_metrics", "[].info.output_token_times"}:
+        return REQUESTS
     if "load_summary" in keys and keys & {"successes", "failures", "load_summary.count"}:
         return STAGE if keys & {"load_summary.requested_rate", "load_summary.send_duration"} else SUMMARY
     return None

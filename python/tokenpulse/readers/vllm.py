@@ -138,7 +138,7 @@ def records(
         e2e = np.where((latency == 0) | np.isnan(first), np.nan, latency)
     elif itls is not None:
         e2e = first + _row_sums(itls)
-        definitions["e2e"] = "this version does not save it: TTFT and the gaps added up"
+        definitions["e2e"] = "not in the file: TTFT and the gaps added up"
     else:
         e2e = np.full(n, np.nan)
         absent["latency.e2e"] = absent["latency.tpot"] = "neither latencies nor gaps are in the file"
@@ -148,7 +148,7 @@ def records(
     arrive = None if start is None else time_ns(start)
     if start is None:
         for name in ("rates", "timeline", "flow", "span_seconds"):
-            absent[name] = "this version does not save start times"
+            absent[name] = "the file has no start times"
     queue = columns.get("queue_times")
     intended: Ints | None = None
     if queue is not None:
@@ -158,7 +158,7 @@ def records(
             known = (arrive != ABSENT) & (waited != ABSENT)
             intended = np.where(known, arrive - np.where(known, waited, 0), ABSENT)
     else:
-        absent["flow.saturation.schedule_delay"] = "this version does not save how long the client held requests back"
+        absent["flow.saturation.schedule_delay"] = "the file does not say how long the client held requests back"
     if itls is None:
         absent["latency.itl"] = "the file has no gaps"
     made = Records(
