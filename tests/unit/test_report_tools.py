@@ -363,6 +363,20 @@ class TestSettings:
         assert dumps(tokenpulse.report(OWN, threads=1)) == dumps(tokenpulse.report(OWN, threads=3))
         assert run("report", OWN, "--threads", "2").returncode == 0
 
+    def test_a_page_and_a_file_of_sketches(self, tmp_path: Path) -> None:
+        """Both are made with a timeline that is shown nowhere else."""
+        pytest.importorskip("matplotlib")
+        page, kept = tmp_path / "page.html", tmp_path / "kept.json.gz"
+        done = run("report", OWN, "--html", page, "--sketches", kept, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == json.loads(run("report", OWN, "--json").stdout)
+        assert page.read_text().lower().startswith("<!doctype html>")
+        merged = json.loads(run("merge", kept, kept, "--json").stdout)
+        assert merged["requests"]["attempted"] == 120
+        assert "merge" in misuse(run("report", kept))
+        absent = tmp_path / "no" / "page.html"
+        assert str(absent) in misuse(run("report", OWN, "--html", absent))
+
     def test_an_automatic_timeline(self) -> None:
         report = tokenpulse.report(OWN, timeline="auto")
         assert 100 < len(report.timeline) <= 240

@@ -73,7 +73,7 @@ def of_reduction(reduction: Reduction, rows: Rows | None = None, client: Client 
         "first_arrival_seconds": flow["first_arrival_ns"] / 1e9,
         "seconds": seconds,
         "exact": curve is not None and curve.exact,
-        **_over_time(curve, peak),
+        **_over_time(curve, peak, steady),
         "arrivals": arrivals,
         "ends": ends,
         "arrival_rate": arrival_rate,
@@ -130,7 +130,7 @@ def _peak(curve: Curve | None) -> Figures | None:
     return None if curve is None else {"at_least": curve.least_peak, "at_most": curve.most}
 
 
-def _over_time(curve: Curve | None, peak: Figures | None) -> Figures:
+def _over_time(curve: Curve | None, peak: Figures | None, steady: Steady | None) -> Figures:
     """Concurrency, and arrivals and ends a second, in bins that cover the run without a hole."""
     if curve is None:
         return {"width_seconds": None, "concurrency": None, "rates": None}
@@ -148,7 +148,7 @@ def _over_time(curve: Curve | None, peak: Figures | None) -> Figures:
             "bins": [list(pair) for pair in zip(starts.tolist(), means.tolist(), strict=True)],
             "mean": curve.mean(0, curve.run),
             "peak": peak,
-            "plateau": plateau(curve),
+            "plateau": steady.plateau if steady else plateau(curve),
         },
         "rates": [list(row) for row in rows],
     }

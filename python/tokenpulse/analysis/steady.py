@@ -46,7 +46,7 @@ def plateau(curve: Curve) -> float:
 def steady_span(curve: Curve) -> Steady | None:
     """The longest span whose smoothed concurrency is at least 90 % of the plateau; of equals the earliest.
 
-    None where the plateau is 0.
+    None where the plateau is 0, or the span has no whole nanosecond.
 
     >>> found = steady_span(Curve.of_rows(np.array([0, 100, 200]), np.array([900, 900, 900]), 1000))
     >>> found.from_ns, found.to_ns, found.plateau

@@ -164,7 +164,8 @@ def _definitions(report: Report) -> Iterator[RenderableType]:
     if table.row_count:
         yield heading("Defined in another way by the tool")
         yield table
-        yield note("The figures above are by our definitions, as far as the file allows; --profile has the tool's own.")
+        more = "" if report.profiles else "; --profile has the tool's own"
+        yield note(f"The figures above are by our definitions, as far as the file allows{more}.")
 
 
 def _reported(report: Report) -> Iterator[RenderableType]:
