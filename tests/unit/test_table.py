@@ -395,6 +395,12 @@ def test_rows_at_fault_are_counted() -> None:
     assert reduction["total"]["output_tokens"] == 1
 
 
+def test_an_n_of_another_length_needs_no_status() -> None:
+    whole = pa.table({"arrive_ns": [1, 2], "token_ns": [[3], [4]], "n": [[1, 1], [2]]})
+    reduction = of_table(table.of(whole))
+    assert (reduction["inputs"][0]["skipped"], reduction["total"]["output_tokens"]) == ({"bad_value": 1}, 2)
+
+
 def test_absent_columns_and_types_of_nothing() -> None:
     whole = pa.table(
         {"arrive_ns": ARRIVE}
@@ -535,3 +541,38 @@ def test_records_that_no_line_says() -> None:
 
     empty = table.of(whole.slice(0, 0)).records()
     assert len(empty) == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_exact_rows_are_what_is_counted(seed: int) -> None:
+    """Whatever a table says, and however wrong: its exact rows come to the same as itself."""
+    random = np.random.default_rng(seed)
+    n, end = int(random.integers(1, 8)), int(random.integers(5, 60))
+
+    def numbers(lowest: int, absent: float) -> Any:
+        drawn = [None if random.random() < absent else int(random.integers(lowest, end)) for _ in range(n)]
+        return pa.array(drawn, pa.int64())
+
+    def lists(lowest: int, highest: int) -> Any:
+        drawn = [sorted(random.integers(lowest, highest, random.integers(0, 4)).tolist()) for _ in range(n)]
+        return pa.array([None if random.random() < 0.2 else values for values in drawn], LISTS)
+
+    columns = {"arrive_ns": numbers(-2, 0.1)}
+    columns |= {name: lists(0, end) for name in ("token_ns", "preempt_ns", "resume_ns") if random.random() < 0.6}
+    columns |= {"dt_ns": lists(0, 20)} if random.random() < 0.3 else {}
+    columns |= {"n": lists(1, 4)} if random.random() < 0.5 else {}
+    for name in ("schedule_ns", "prefill_ns", "end_ns", "output_tokens", "prompt_tokens"):
+        columns |= {name: numbers(-2, 0.5)} if random.random() < 0.5 else {}
+    for name in ("first_token_ns", "last_token_ns"):
+        columns |= {name: numbers(0, 0.5)} if random.random() < 0.5 else {}
+    statuses = [None, "in_flight", *STATUSES]
+    columns["status"] = pa.array([statuses[random.integers(len(statuses))] for _ in range(n)])
+    given = table.of(pa.table(columns))
+    reduction, rows = of_table(given), table_rows.rows(given)
+    assert rows["inputs"][0]["skipped"] == reduction["inputs"][0]["skipped"]
+    again = ColumnReducer(SLOS, "token", BY, 10**9)
+    again.requests("rows", "rows", rows)
+    # What was refused of an accepted request is not among its rows.
+    parts = ("total", "by", "timeline", "grid", "slowest", "first_arrival_ns", "last_emission_ns")
+    found, expected = figures(again.finish()), figures(reduction)
+    assert {part: found[part] for part in parts} == {part: expected[part] for part in parts}

@@ -112,7 +112,8 @@ def _emissions(rows: Batch, columns: dict[str, Any]) -> dict[str, Any]:
     lengths, given = np.diff(lists[1]), ~rows.missing("n")
     wrong = given & (np.diff(counts[1]) != lengths)
     if wrong.any():
-        columns["status"] = np.where(wrong, np.uint8(UNKNOWN), columns["status"])
+        given_status = 0 if columns["status"] is None else columns["status"]
+        columns["status"] = np.where(wrong, UNKNOWN, given_status).astype(np.uint8)
     if wrong.any() or not given.all():
         ones = (np.ones(len(lists[0]), np.int64), lists[1])
         counts = _either(counts, ones, wrong | ~given)

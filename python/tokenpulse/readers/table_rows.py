@@ -26,6 +26,8 @@ NUMBERS = ("arrive_ns", "schedule_ns", "prefill_ns", "end_ns", "first_token_ns",
 LISTS = (("token_ns", "token_offsets"), ("dt_ns", "token_offsets"), ("n", "token_offsets"))
 STALLS = (("preempt_ns", "preempt_offsets"), ("resume_ns", "resume_offsets"))
 IN_FLIGHT = 255
+MAX_TOKENS = 1 << 40
+"""Of one request."""
 UNSAID = {STATUSES.index("lost"): "abort", IN_FLIGHT: "abort"}
 """Statuses that no line has, and what stands for them: they are put back."""
 
@@ -114,9 +116,8 @@ def _of_requests(name: str, batches: list[Columns]) -> dict[str, Any]:
     accepted = np.array(found["ids"], np.int64)
     status = _joined(batches, "status", 0, np.uint8)[accepted]
     tokens = _joined(batches, "output_tokens")[accepted]
-    timed = np.diff(found["token_offsets"]) > 0
-    sums = np.concatenate(([0], np.cumsum(found["n"])))[found["token_offsets"]]
-    differs = timed & (tokens != ABSENT) & (tokens != np.diff(sums))
+    given = _emitted(batches)[accepted]
+    differs = (given > 0) & (tokens != ABSENT) & (tokens != given)
     found |= {
         "ids": _ids(batches, accepted),
         "labels": _labels(batches, accepted),
@@ -137,7 +138,7 @@ def _of_requests(name: str, batches: list[Columns]) -> dict[str, Any]:
 
 def _request_lines(columns: Columns, rows: Ints, first_row: int) -> Iterator[str]:
     numbers = [(name, columns[name].tolist()) for name in NUMBERS if name in columns]
-    prompts = columns["prompt_tokens"].tolist() if "prompt_tokens" in columns else None
+    prompts, tokens = (columns[n].tolist() if n in columns else None for n in ("prompt_tokens", "output_tokens"))
     lists = [
         (name, columns[name].tolist(), columns[offsets].tolist())
         for name, offsets in (*LISTS, *STALLS)
@@ -150,7 +151,7 @@ def _request_lines(columns: Columns, rows: Ints, first_row: int) -> Iterator[str
         parts += [
             f'"{name}":{values[row]}'
             for name, values in numbers
-            if values[row] != ABSENT and not (name == "end_ns" and code in UNSAID)
+            if values[row] != ABSENT and not (name == "end_ns" and code in UNSAID and values[row] >= 0)
         ]
         if prompts is not None and prompts[row] != ABSENT:
             parts.append(f'"prompt_tokens":{prompts[row]}')
@@ -159,8 +160,10 @@ def _request_lines(columns: Columns, rows: Ints, first_row: int) -> Iterator[str
             # A row without emissions is one whose tokens have no times.
             if timed or (name, "token_offsets") not in LISTS:
                 parts.append(f'"{name}":{values[at[row] : at[row + 1]]}')
-        if statuses is not None:
-            parts.append(f'"status":"{UNSAID.get(code) or _status(code)}"')
+        # A line does not look at this number beside emissions; a table does.
+        refused = timed and tokens is not None and tokens[row] != ABSENT and not 0 <= tokens[row] <= MAX_TOKENS
+        if statuses is not None or refused:
+            parts.append(f'"status":"{"?" if refused else UNSAID.get(code) or _status(code)}"')
         if degraded is not None and degraded[row]:
             parts.append('"degraded":true')
         yield "{" + ",".join(parts) + "}"
@@ -172,6 +175,20 @@ def _joined(batches: list[Columns], name: str, absent: int = ABSENT, dtype: Any 
         columns[name] if name in columns else np.full(len(columns["arrive_ns"]), absent, dtype) for columns in batches
     ]
     return np.concatenate(columns) if columns else np.empty(0, dtype)
+
+
+def _emitted(batches: list[Columns]) -> Ints:
+    """The tokens of each row's emissions, be they accepted or not."""
+    found = []
+    for columns in batches:
+        offsets = columns.get("token_offsets")
+        if offsets is None:
+            found.append(np.zeros(len(columns["arrive_ns"]), np.int64))
+        else:
+            sizes = columns.get("n")
+            sums = np.arange(offsets[-1] + 1) if sizes is None else np.concatenate(([0], np.cumsum(sizes)))
+            found.append(np.diff(sums[offsets]))
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def texts_of(ids: Any) -> list[str] | None:
