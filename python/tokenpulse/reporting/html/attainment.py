@@ -196,7 +196,7 @@ def _mark(axes: Axes, marks: Sequence[Mark]) -> None:
         )
     for mark, (x, y) in zip(marks, points, strict=True):
         inside = left <= mark.tpot <= right and low <= mark.ttft <= high
-        name = fitted(mark.name if inside else f"{mark.name} (outside the map)", box.width - 12)
+        name = fitted(mark.name if inside else f"{mark.name} (outside the map)", box.width - 16)
         place = _free(name, x, y, box, taken)
         taken.append(place)
         write(axes, place[0], (place[1] + place[3]) / 2, name, gid="halo")
@@ -205,18 +205,21 @@ def _mark(axes: Axes, marks: Sequence[Mark]) -> None:
 def _free(
     name: str, x: float, y: float, box: Any, taken: Sequence[tuple[float, float, float, float]]
 ) -> tuple[float, float, float, float]:
-    """Where a name of a point can stand: left, bottom, right, top."""
-    width = 1.1 * width_of(name)
-    sides = [x + 10, x - 10 - width, min(max(x - width / 2, box.x0 + 4), box.x1 - 4 - width)]
-    lifts = [lift * LINE for line in range(12) for lift in ((0.9 + line), -(0.9 + line))]
-    found = (sides[0], y, sides[0] + width, y + FONT)
+    """Where a name of a point can stand: left, bottom, right, top; at worst over another, never outside."""
+    width = width_of(name)
+    inside = min(max(x - width / 2, box.x0 + 4), box.x1 - 4 - width)
+    sides = [side for side in (x + 10, x - 10 - width, inside) if box.x0 + 4 <= side <= box.x1 - 4 - width] or [inside]
+    lifts = [lift * LINE for line in range(30) for lift in (0.9 + line, -0.9 - line)]
+    found = None
     for lift in lifts:
         for side in sides:
             place = (side, y + lift - FONT / 2, side + width, y + lift + FONT / 2)
-            if place[0] < box.x0 + 2 or place[2] > box.x1 - 2 or place[1] < box.y0 + 2 or place[3] > box.y1 - 2:
+            if place[1] < box.y0 + 2 or place[3] > box.y1 - 2:
                 continue
+            found = found or place
             if all(place[2] < one[0] or place[0] > one[2] or place[3] < one[1] or place[1] > one[3] for one in taken):
                 return place
+    assert found is not None  # the map is higher than a line
     return found
 
 

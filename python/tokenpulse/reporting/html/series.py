@@ -129,7 +129,7 @@ def join_stumps(bins: Sequence[Bin], width: float) -> list[Bin]:
 
 def first_arrival(report: Report) -> float | None:
     """When the first request arrived, on the log's clock."""
-    ns = report.reduction["first_arrival_ns"]
+    ns = report.reduction.get("first_arrival_ns")
     return None if ns is None else float(ns) / 1e9
 
 

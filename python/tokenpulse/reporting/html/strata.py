@@ -11,7 +11,7 @@ from tokenpulse.reporting.html.latency import limits_of, placed
 from tokenpulse.reporting.html.markup import Child, Column, Markup, table, tag
 from tokenpulse.reporting.html.panel import LINE, Limit, axes_at, write
 from tokenpulse.reporting.html.svg import colour, fitted, width_of
-from tokenpulse.reporting.layout import ENOUGH, MAX_ROWS
+from tokenpulse.reporting.layout import ENOUGH, MARK, MAX_ROWS
 from tokenpulse.reporting.report import Report
 from tokenpulse.reporting.text import count, ms, number, percent, several
 
@@ -23,6 +23,7 @@ MOST_GROUPS = 16
 """Groups that a figure shows, those with the most requests; the table has all."""
 
 METRICS = ("ttft", "tpot", "itl", "e2e")
+_COLUMNS = (("ttft", "p50"), ("ttft", "p99"), ("tpot", "p50"), ("tpot", "p99"), ("itl", "p99"))
 ROW, ABOVE, BELOW, BESIDE = 34.0, 6.0, 26.0, 24.0
 
 
@@ -42,8 +43,15 @@ def figures(report: Report) -> Iterator[Markup]:
             f"{several(report.by_over, 'combination')} past the first 256 are together in (all others).",
             class_="note",
         )
+    if any("output_length" in one["key"] for one in groups) and any(
+        one["format"] == "tokenpulse-events" for one in report.inputs
+    ):
+        told = "Event lines tell the output length only at a request's end: its TTFT and ITL are in no group."
+        yield tag("p", told, class_="note")
     yield tag("div", *drawn, class_="pair")
     yield _table(report, groups[:MAX_ROWS], "Groups, latency in ms")
+    if any(_few(one["latency"][metric], name) for one in groups for metric, name in _COLUMNS):
+        yield tag("p", f"{MARK} too few values for this percentile: it is near the maximum.", class_="note")
     if len(groups) > MAX_ROWS:
         more = groups[MAX_ROWS:]
         yield tag(
@@ -225,10 +233,9 @@ def _table(report: Report, groups: Sequence[Mapping[str, Any]], caption: str) ->
     return table(columns, rows, caption)
 
 
-_COLUMNS = (("ttft", "p50"), ("ttft", "p99"), ("tpot", "p50"), ("tpot", "p99"), ("itl", "p99"))
-
-
 def _percentile(figures: Mapping[str, Any] | None, name: str) -> str:
-    if figures is None:
-        return "-"
-    return ms(figures[name]) + ("" if figures["count"] >= ENOUGH[name] else "*")
+    return "-" if figures is None else ms(figures[name]) + MARK * _few(figures, name)
+
+
+def _few(figures: Mapping[str, Any] | None, name: str) -> bool:
+    return figures is not None and figures["count"] < ENOUGH[name]

@@ -21,7 +21,7 @@ LIGHT = {
     "p99": "#08213f",
     "first": "#2465a8",
     "first-area": "#d6e5f4",
-    "second": "#c4560a",
+    "second": "#bd5208",
     "third": "#3f7d4f",
     "good": "#1a7f37",
     "bad": "#b42318",
