@@ -245,7 +245,9 @@ def _stratum(latency: Latency | None, levels: Levels) -> Figures | None:
 
 def _warnings(sides: Sides) -> Iterator[str]:
     for name, side in zip(("before", "after"), sides, strict=True):
-        if side.depends.stretches is None:
+        if "requests" in side.run.absent:
+            yield f"{name}: {side.run.absent['requests']}, and nothing to compare"
+        elif side.depends.stretches is None and side.total["attempted"]:
             yield (
                 f"{name}: no timeline of {FEWEST_STRETCHES} bins or more, so its requests are taken as independent of "
                 "one another; where they wait in one queue the intervals are too narrow"

@@ -14,6 +14,9 @@ from tokenpulse.analysis.compare import FELT, JUDGED, NAMES, Comparison
 from tokenpulse.reporting.layout import MAX_ROWS, figures_table, heading, note, show
 from tokenpulse.reporting.text import count, ms, number, percent, printable
 
+TENFOLD = 9.0
+"""From this relative change on it is told as a factor."""
+
 LABELS = {"preemption_stall": "stall"}
 
 
@@ -70,8 +73,9 @@ def _latency(comparison: Comparison) -> Iterator[RenderableType]:
             )
     if table.row_count:
         yield table
-    else:
-        yield note("No latency has values in both runs.")
+    lacking = [LABELS.get(metric, metric) for metric, latency in comparison.latency.items() if latency is None]
+    if lacking:
+        yield note(f"No values in both runs: {', '.join(lacking)}.")
 
 
 def _changes_table(*heads: str) -> Table:
@@ -126,7 +130,7 @@ def _others(comparison: Comparison) -> Iterator[RenderableType]:
             percent(one["before"]),
             percent(one["after"]),
             points(one["change"]),
-            span(one["interval"], " pp"),
+            span(one["interval"]),
             mark(one["verdict"]),
         )
     yield table
@@ -198,7 +202,7 @@ def _closing(comparison: Comparison) -> Iterator[RenderableType]:
             yield note(f"Clearly {word}: {', '.join(told)}.")
     yield note(
         f"By P50 and P99 of {', '.join(FELT)}, output tokens/s, error rate and attainment, by intervals that all of "
-        f"them keep together with {_confidence(comparison)}. Open ends (..): too few values to tell."
+        f"them keep together with {_confidence(comparison)}. An open end, or ?: too few values to tell."
     )
     for warning in comparison.warnings:
         yield note(f"Warning: {printable(warning)}.")
@@ -212,13 +216,15 @@ def _confidence(comparison: Comparison) -> str:
 
 
 def change(share: float | None, short: bool = False) -> str:
-    """A relative change in percent, with its sign.
+    """A relative change in percent, with its sign; as a factor where it is tenfold or more.
 
-    >>> change(0.1234), change(-0.0712), change(0.0), change(8.83), change(None), change(0.5, short=True)
-    ('+12.3 %', '-7.1 %', '0 %', '+883 %', '-', '+50')
+    >>> change(0.1234), change(-0.0712), change(0.0), change(8.83), change(11.5), change(None), change(0.5, short=True)
+    ('+12.3 %', '-7.1 %', '0 %', '+883 %', 'x 12.5', '-', '+50.0')
     """
     if share is None or not math.isfinite(share):
         return "-"
+    if share >= TENFOLD:
+        return f"x{'' if short else ' '}{number(1 + share)}"
     return _signed(100 * share) + ("" if short else " %")
 
 
@@ -237,21 +243,19 @@ def _signed(percent: float) -> str:
         return "0"
     if abs(percent) < 0.1:
         return f"{percent:+.1g}" if abs(percent) >= 0.001 else f"{percent:+.0e}"
-    if abs(percent) >= 1e5:
-        return f"{percent:+.1e}"
     return f"{percent:+.1f}" if abs(percent) < 99.95 else f"{percent:+,.0f}"
 
 
-def span(ends: Sequence[float | None] | None, unit: str = "") -> str:
+def span(ends: Sequence[float | None] | None) -> str:
     """An interval in percent, or in points; an end that is not known is open.
 
-    >>> span([-0.01, 0.2]), span([None, 0.5]), span(None)
-    ('-1.0 .. +20.0', '.. +50.0', '-')
+    >>> span([-0.01, 0.2]), span([None, 0.5]), span([-0.9, 33.0]), span(None)
+    ('-1.0 .. +20.0', '.. +50.0', '-90.0 .. x34.0', '-')
     """
     if ends is None or ends[0] is ends[1] is None:
         return "-"
-    low, high = ("" if end is None else _signed(100 * end) for end in ends)
-    return f"{low} .. {high}".strip() + (unit and "")
+    low, high = ("" if end is None else change(end, short=True) for end in ends)
+    return f"{low} .. {high}".strip()
 
 
 def mark(verdict: str) -> str:
