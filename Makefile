@@ -62,11 +62,13 @@ ifeq ($(BENCH_SMOKE),)
 	$(BIN)/python -m pytest benches/python -o addopts= --benchmark-only
 	$(BIN)/python benches/python/tail.py
 	$(BIN)/python benches/python/memory.py
+	$(BIN)/python benches/python/memory_report.py
 else
 	cargo bench --workspace -- --test
 	$(BIN)/python -m pytest benches/python -o addopts= --benchmark-disable -q
 	BENCH_SMOKE=1 $(BIN)/python benches/python/tail.py
 	BENCH_SMOKE=1 $(BIN)/python benches/python/memory.py
+	BENCH_SMOKE=1 $(BIN)/python benches/python/memory_report.py
 endif
 
 lint: $(STAMPS)/lint
