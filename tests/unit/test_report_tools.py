@@ -47,7 +47,7 @@ def named(report: Report, name: str) -> bool:
 
 FIGURES = (
     *("span_seconds", "requests", "tokens", "preemptions", "latency", "rates", "availability", "degraded"),
-    *("flow", "attainment_grid"),
+    *("flow", "attainment_grid", "workload"),
 )
 
 

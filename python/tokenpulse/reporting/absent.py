@@ -61,6 +61,15 @@ _REASONS = {
     "flow.saturation.requested_rate": "not known, or no limit; --request-rate tells it",
     "flow.saturation.achieved_rate": "all requests arrived at one moment, or there was one",
     "flow.saturation.rate_ratio": "needs the rate that was asked for and the one that was reached",
+    "workload.failed": "the file does not mark requests of the workload as failed",
+    "workload.seconds": "the file does not say when a request was sent",
+    "workload.arrivals.rate": "all requests arrived at one moment, or it is not known when",
+    "workload.arrivals.interarrival": "needs two requests whose arrivals are known",
+    "workload.arrivals.interarrival.cv": "all requests arrived at one moment",
+    "workload.prompt_tokens": "the file does not have the prompts' lengths",
+    "workload.output_tokens": "the file does not have the outputs' lengths",
+    "workload.reuse": "the file does not have the hashes of prompts' blocks",
+    "workload.reuse.block_tokens": "the file does not say how many tokens a block stands for",
     "workload": "told of traces and of files of other tools, whose rows are at hand",
 }
 
