@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from tokenpulse import engine
+from tokenpulse import engine, profiles
 from tokenpulse.analysis import flow as where_time_went
 from tokenpulse.grammar import AUTO, Path, duration_ns, request_rate_of, slo_sets
 from tokenpulse.intake import Cut, Intake, Settings, told
@@ -67,17 +67,17 @@ def report(
         progress=progress,
     )
     rate = None if request_rate is None else request_rate_of(request_rate)
-    cut, profiles = Cut.of(from_, to, steady), _profile_names(profile)
-    if cut and profiles:
+    cut, named = Cut.of(from_, to, steady), _profile_names(profile)
+    if cut and named:
         raise ValueError("a profile is of the whole run: it must not be given together with from, to or steady")
     with ExitStack() as stack:
-        intake = Intake.of(paths, stack, progress, again=bool(cut or profiles))
+        intake = Intake.of(paths, stack, progress, again=bool(cut or named))
         settings = replace(settings, itl=intake.itl_rule(settings.itl))
         begin, end = cut.found(intake, settings) if cut else (None, None)
         reduction = intake.reduce(settings, begin, end)
         found = _told(intake, reduction, itl, rate)
-        if profiles:
-            found["profiles"] = _profiles(intake, profiles, settings.slos)
+        if named:
+            found["profiles"] = _profiles(intake, named, settings.slos)
     made = Report.of(reduction, settings.slos, settings.itl, how=cut.how, **found, made_with=_made_with(settings))
     return replace(made, timeline_asked_seconds=made.timeline_width_seconds) if auto else made
 
@@ -109,18 +109,17 @@ def _told(intake: Intake, reduction: Reduction, itl: str, rate: float | None) ->
 
 def _profiles(intake: Intake, names: Sequence[str], slos: Sequence[SLO]) -> dict[str, Any]:
     """What each tool would have said: of a single run its figures, of several those of each."""
-    from tokenpulse.profiles import PROFILES, profile, side_by_side
-
     goodput, every = slos[0] if slos else None, "all" in names
     each: list[dict[str, Any]] = []
     runs = told.exact_runs(intake)
     for _, records in runs:
         summary = told.summary_of(records, intake)
         figures: dict[str, Any] = {
-            name: profile(name, records, goodput=goodput, summary=summary) for name in (PROFILES if every else names)
+            name: profiles.profile(name, records, goodput=goodput, summary=summary)
+            for name in (profiles.PROFILES if every else names)
         }
         if every:
-            figures["all"] = side_by_side(records, goodput=goodput, profiles=figures)
+            figures["all"] = profiles.side_by_side(records, goodput=goodput, profiles=figures)
         each.append(figures)
     if len(runs) == 1:
         return each[0]
@@ -138,11 +137,9 @@ def _profiles(intake: Intake, names: Sequence[str], slos: Sequence[SLO]) -> dict
 def _profile_names(profile: str | Iterable[str] | None) -> list[str]:
     names = [] if profile is None else [profile] if isinstance(profile, str) else list(profile)
     if names:
-        from tokenpulse.profiles import PROFILES
-
         for name in names:
-            if name not in (*PROFILES, "all"):
-                raise ValueError(f"profile must be one of {', '.join(PROFILES)} or all, got {name!r}")
+            if name not in (*profiles.PROFILES, "all"):
+                raise ValueError(f"profile must be one of {', '.join(profiles.PROFILES)} or all, got {name!r}")
     return list(dict.fromkeys(names))
 
 

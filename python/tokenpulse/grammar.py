@@ -69,6 +69,18 @@ def duration_ns(duration: str | float) -> int:
     return round(duration * 1_000_000_000)
 
 
+def since_ns(moment: str | float) -> int:
+    """A moment since the first arrival, as a duration is given; 0 is one.
+
+    >>> since_ns("0s"), since_ns(0), since_ns("1.5s")
+    (0, 0, 1500000000)
+    """
+    if isinstance(moment, str):
+        found = _DURATION.fullmatch(moment.strip())
+        return 0 if found is not None and not Fraction(found[1]) else parse_duration(moment)
+    return 0 if not isinstance(moment, bool) and moment == 0 else duration_ns(moment)
+
+
 def duration_text(ns: int) -> str:
     """A width as people write it, in the largest unit of which it is a whole number.
 

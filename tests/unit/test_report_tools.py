@@ -318,6 +318,16 @@ class TestCuts:
             del flow["coalesced"]["zero_gap_share"]
         assert steady.flow == whole.flow
 
+    def test_from_the_beginning(self) -> None:
+        whole = tokenpulse.report(OWN)
+        for given in (0, 0.0, "0s"):
+            part = tokenpulse.report(OWN, from_=given)
+            assert part.requests == whole.requests
+            assert part.cut == {"from_seconds": 0.0, "to_seconds": None, "outside": 0, "how": "from/to"}
+        assert run("report", OWN, "--from", "0ms", "--to", "1s").returncode == 0
+        with pytest.raises(ValueError, match="before to"):
+            tokenpulse.report(OWN, to=0, from_=0)
+
     def test_what_cannot_be_cut(self) -> None:
         events = OWN.read_bytes()
         for options in (("--steady",), ("--from", "1s"), ("--to", "1s")):

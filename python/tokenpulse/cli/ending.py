@@ -28,11 +28,11 @@ class Made(Protocol):
 _Made = TypeVar("_Made", bound=Made)
 
 
-def check_duration(option: str, text: str | None) -> None:
+def check_duration(option: str, text: str | None, parse: Callable[[str], int] = parse_duration) -> None:
     """ValueError that names the option, unless its text is a duration or not given."""
     if text is not None:
         try:
-            parse_duration(text)
+            parse(text)
         except ValueError as wrong:
             raise ValueError(f"{option}: {wrong}") from None
 

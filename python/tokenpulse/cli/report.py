@@ -9,7 +9,7 @@ import click
 import tokenpulse
 from tokenpulse.cli.ending import check_duration, conclude, extras
 from tokenpulse.cli.progress import progress_bar
-from tokenpulse.grammar import AUTO, request_rate_of, slo_sets
+from tokenpulse.grammar import AUTO, request_rate_of, since_ns, slo_sets
 from tokenpulse.model import ITL_RULES
 from tokenpulse.reporting import Report
 
@@ -93,8 +93,9 @@ def report(
     gzip or Zstandard. - is standard input. Several are reported on together.
     """
     sets = slo_sets(slos, where)
-    for option, text in (("--timeline", timeline if timeline != AUTO else None), ("--from", begin), ("--to", end)):
-        check_duration(option, text)
+    check_duration("--timeline", timeline if timeline != AUTO else None)
+    check_duration("--from", begin, since_ns)
+    check_duration("--to", end, since_ns)
     _can_write(html, sketches)
     # A page shows how latency went over time, and compare measures by it how far requests depend on one another.
     hidden = timeline is None and (html is not None or sketches is not None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tokenpulse.analysis import flow as where_time_went
 from tokenpulse.analysis.steady import steady_span
-from tokenpulse.grammar import duration_ns
+from tokenpulse.grammar import since_ns
 from tokenpulse.intake import told
 from tokenpulse.intake.inputs import Intake, Settings
 
@@ -30,7 +30,7 @@ class Cut:
         >>> Cut.of("10s", 70, False)
         Cut(from_ns=10000000000, to_ns=70000000000, steady=False)
         """
-        from_ns, to_ns = (None if at is None else duration_ns(at) for at in (begin, end))
+        from_ns, to_ns = (None if at is None else since_ns(at) for at in (begin, end))
         if steady and (from_ns is not None or to_ns is not None):
             raise ValueError("steady finds its own span: it must not be given together with from or to")
         if from_ns is not None and to_ns is not None and from_ns >= to_ns:
