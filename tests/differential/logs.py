@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -136,18 +138,19 @@ rules = st.sampled_from(("token", "chunk", "stamp"))
 widths = st.none() | st.sampled_from((1, 7, 1000, SECOND, 3600 * SECOND))
 ttls = st.sampled_from((TTL_NS, TTL_NS, 1, 5, 10 * DAY_NS))
 
-# Times at which a log begins, and near them.
-edges = st.sampled_from((0, 1, 10, 12, 60, SECOND, 5 * SECOND, 5 * SECOND + 7, 65 * SECOND, DAY_NS, DAY_NS + 1000))
+
+@st.composite
+def options(draw: st.DrawFn, times: Iterable[int]) -> dict[str, Any]:
+    """A cut, mostly at some of these times, and a bound of the timeline, as arguments by name."""
+    there = sorted({t for t in times if 0 <= t < 2**63 - 1} | {0})
+    start, end = sorted((draw(st.sampled_from(there)), draw(st.sampled_from(there))))
+    end += draw(st.sampled_from((0, 0, 0, 1))) if start < end else 1
+    given = draw(st.sampled_from(((), ("from_ns",), ("to_ns",), ("from_ns", "to_ns"), ("from_ns", "to_ns"))))
+    cut = {name: t for name, t in (("from_ns", start), ("to_ns", end)) if name in given}
+    return {**cut, "timeline_bins": draw(st.sampled_from((2, 2, 3, 5, 240, 9_999, 10_000)))}
 
 
-def in_order(cut: dict[str, int | None]) -> dict[str, int | None]:
-    """A cut whose end comes after its start."""
-    start, end = cut.get("from_ns"), cut.get("to_ns")
-    return cut if start is None or end is None or start < end else {**cut, "from_ns": end, "to_ns": start + 1}
-
-
-ends = st.none() | edges | edges | st.integers(0, 300)
-cuts = st.fixed_dictionaries({}, optional={"from_ns": ends, "to_ns": ends}).map(in_order)
-bounds = st.fixed_dictionaries({}, optional={"timeline_bins": st.sampled_from((2, 2, 3, 5, 240, 9_999, 10_000))})
-options = st.builds(lambda cut, bound: {**cut, **bound}, cuts, bounds)
-"""A cut and a bound of the timeline, as arguments by name."""
+def arrivals_in(contents: Iterable[bytes]) -> list[int]:
+    """The times in logs that may be arrivals."""
+    plain = (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content for content in contents)
+    return [int(digits) for each in plain for digits in re.findall(rb'"(?:t_ns|arrive_ns)": ?(\d{1,19})\b', each)]

@@ -8,7 +8,7 @@ from typing import Any
 from agreement import assert_same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from logs import inputs, keys, options, rules, slos, ttls, widths
+from logs import arrivals_in, inputs, keys, options, rules, slos, ttls, widths
 
 from tokenpulse.model import SLO
 
@@ -21,7 +21,7 @@ from tokenpulse.model import SLO
     by=keys,
     timeline_ns=widths,
     ttl_ns=ttls,
-    asked=options,
+    data=st.data(),
 )
 def test_any_stream(
     contents: list[bytes],
@@ -30,9 +30,10 @@ def test_any_stream(
     by: list[str],
     timeline_ns: int | None,
     ttl_ns: int,
-    asked: dict[str, Any],
+    data: st.DataObject,
 ) -> None:
     named = [(f"input {i}", content) for i, content in enumerate(contents)]
+    asked = data.draw(options(arrivals_in(contents)))
     assert_same(named, limits, rule, by, timeline_ns, ttl_ns, **asked)
 
 

@@ -48,7 +48,7 @@ def limits_missed(slo: SLO, ended: Ended) -> Iterator[str]:
     if slo.e2e_ns is not None and over(ended.e2e_ns, slo.e2e_ns):
         yield "e2e"
     # Tokens that came in one emission have no gap, and nothing to miss; unknown times are another matter.
-    has_itl = several and ("itl" in ended.missing or ended.max_itl_ns is not None)
+    has_itl = "itl" in ended.missing or ended.max_itl_ns is not None
     if slo.itl_ns is not None and has_itl and over(ended.max_itl_ns, slo.itl_ns):
         yield "itl"
 
