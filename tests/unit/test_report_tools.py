@@ -219,6 +219,25 @@ def test_tools_on_the_clock_of_the_world_can_be_held_together() -> None:
     assert report.span_seconds > max(tokenpulse.report(path).span_seconds for path in paths)
 
 
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b'{"hello": 1, "world": [2]}\n', "JSON with the keys hello, world"),
+        (b"hello\nworld\n", "text that begins with 'hello'"),
+        (bytes(range(256)), "bytes that are no text"),
+        (gzip.compress(b"a,b\n1,2\n"), "text that begins with 'a,b'"),
+    ],
+)
+def test_an_unknown_format_says_what_was_expected_and_found(tmp_path: Path, content: bytes, found: str) -> None:
+    path = tmp_path / "strange"
+    path.write_bytes(content)
+    for said in (misuse(run("report", OWN, path)), misuse(run("report", "-", stdin=content))):
+        assert "expected tokenpulse request or event lines, a table of them, a file of vLLM" in said
+        assert said.endswith(f"; found {found}")
+    with pytest.raises(tokenpulse.FormatError, match="strange: expected"):
+        tokenpulse.report(path)
+
+
 def test_a_trace_is_not_mixed_with_logs() -> None:
     with pytest.raises(ValueError, match="apart from logs"):
         tokenpulse.report([TRACES[0], OWN])

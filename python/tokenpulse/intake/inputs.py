@@ -20,6 +20,7 @@ import numpy as np
 
 from tokenpulse import engine, readers, sketches
 from tokenpulse.grammar import path_names
+from tokenpulse.intake import unknown
 from tokenpulse.model import LENGTH_KEYS, MAX_TIMELINE_BINS, SLO, TTL_NS, Reduction
 from tokenpulse.readers import table
 from tokenpulse.readers.table import Streamable, Table
@@ -32,15 +33,6 @@ NEVER_LOST = 2**63 - 1
 EPOCH_NS = 10**18
 """A time from here on counts from 1970: on another clock it would be 31 years."""
 COPIED = 1 << 20
-
-EXPECTED = (
-    "expected tokenpulse request or event lines, a table of them, a file of vLLM, SGLang, AIPerf, genai-perf, "
-    "GuideLLM, inference-perf, genai-bench, llmperf or InferenceX, or a trace of Azure, Mooncake or BurstGPT; "
-    "found none"
-)
-_CORE_EXPECTED = "expected tokenpulse request or event lines, found none"
-
-_NO_CLOCK = "the inputs count time from different moments"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +64,8 @@ class Part:
     """None for our own lines, which are not read here."""
     source: str = ""
     """What the core opens, where `content` is None."""
+    begins: bytes | None = None
+    """What it begins with, where that is of no known format: the core says whether a later line is ours."""
 
 
 @dataclass(kw_only=True)
@@ -117,7 +111,7 @@ class Intake:
             raise engine.FormatError(f"{path}: a file of sketches: tokenpulse merge and tokenpulse compare read it")
         found = readers.detect(plain)
         if found in (None, readers.OWN):
-            self.parts.append(Part(path=path, source=source))
+            self.parts.append(Part(path=path, source=source, begins=plain if found is None else None))
         elif found in (table.PARQUET, table.ARROW, table.CSV):
             self.parts.append(Part(path=path, content=table.read(source, name=path, format=found)))
         else:
@@ -207,7 +201,11 @@ class Intake:
                 heads=self.heads or None,
             )
         except engine.FormatError as wrong:
-            raise engine.FormatError(str(wrong).replace(_CORE_EXPECTED, EXPECTED)) from None
+            for part in self.own:
+                if part.begins is not None and str(wrong).startswith(f"{part.source}: "):
+                    found = unknown.found(part.begins)
+                    raise engine.FormatError(f"{part.path}: {unknown.EXPECTED}; found {found}") from None
+            raise
 
     def _reduce_columns(self, settings: Settings, from_ns: int | None, to_ns: int | None) -> Reduction:
         # No request of a trace ends, and none is lost for it.
