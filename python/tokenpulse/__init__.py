@@ -2,6 +2,7 @@
 
 from tokenpulse.api import report
 from tokenpulse.comparing import compare
+from tokenpulse.converting import convert
 from tokenpulse.engine import DecodeError, FormatError, IdMap, Sketch, SlidingSketch, __version__
 from tokenpulse.kv import KVReport, KVSnapshot, KVTrace, KVTracker, kv_report
 from tokenpulse.meter import Meter, MeterReader, read_dir
@@ -26,6 +27,7 @@ __all__ = [
     "Snapshot",
     "__version__",
     "compare",
+    "convert",
     "kv_report",
     "read_dir",
     "report",
