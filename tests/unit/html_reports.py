@@ -40,12 +40,14 @@ def made(
     return Report.of(reduction, sets)
 
 
-def requests(n: int, seconds: float, *, spread: float = 0.4, labels: Sequence[str] = (), seed: int = 3) -> list[Any]:
+def requests(
+    n: int, seconds: float, *, spread: float = 0.4, labels: Sequence[str] = (), seed: int = 3, start_ns: int = 0
+) -> list[Any]:
     """Request lines of every ending, with latencies that are apart by `spread` (of a log-normal distribution)."""
     rng = random.Random(seed)
     lines = []
     for i in range(n):
-        arrive = 1_764_000_000 * SECOND + round(seconds * SECOND * i / n)
+        arrive = 1_764_000_000 * SECOND + start_ns + round(seconds * SECOND * i / n)
         status = rng.choices(("stop", "length", "error", "timeout", "abort", "reject"), (70, 20, 3, 1, 4, 2))[0]
         offsets = [round(150 * MS * rng.lognormvariate(0, spread))]
         for _ in range(rng.randrange(30)):
@@ -88,6 +90,7 @@ REPORTS: dict[str, Callable[[], Report]] = {
         requests(1500, 3000), "ttft=0.2s,tpot=30ms,e2e=2s,itl=90ms", ["prompt_length", "output_length"]
     ),
     "far apart": lambda: made(requests(600, 900, spread=3.0), ["a:ttft=1us,tpot=1us", "b:ttft=1000s,tpot=100s"]),
+    "close together": lambda: made(requests(300, 60, spread=0.25), "ttft=0.15s,tpot=20ms"),
     "no slo": lambda: made(requests(300, 60)),
     "many sets": lambda: made(
         requests(200, 60),

@@ -167,7 +167,10 @@ def test_bins_are_joined_until_they_have_values_enough() -> None:
 
 
 def test_rates_over_time_add_up_to_all() -> None:
-    for report in (made(requests(500, 77)), report_of("cut"), report_of("events")):
+    # The first bin has a tenth of a second of this one.
+    late = made(requests(500, 77, start_ns=900 * MS), timeline_ns=SECOND)
+    assert Timeline(late).offset == pytest.approx(-0.9)
+    for report in (made(requests(500, 77)), late, report_of("cut"), report_of("events")):
         timeline = Timeline(report)
         for size in (1, 3, 16, 1000):
             ends = counted_run(report, timeline)

@@ -309,7 +309,7 @@ def _over_time(
         axes = axes_at(picture, LEFT, TOP, picture.bbox.width - LEFT - RIGHT[narrow], HEIGHT - TOP - BOTTOM)
         scale.across(axes, scale.time(*ends, TICKS[narrow]))
         scale.upwards(axes, up)
-        draw(axes, lines, limits)
+        draw(axes, lines, limits, highest_first=True)
 
     return figure(heading, full_width(name, HEIGHT, paint, heading, told), notes, table)
 

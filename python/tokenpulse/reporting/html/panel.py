@@ -76,8 +76,11 @@ def axes_at(figure: Figure, left: float, top: float, width: float, height: float
     return axes
 
 
-def draw(axes: Axes, lines: Sequence[Line], limits: Sequence[Limit] = ()) -> None:
-    """Draw lines in steps, broken where there is no value, and limits; name each at the right edge."""
+def draw(axes: Axes, lines: Sequence[Line], limits: Sequence[Limit] = (), *, highest_first: bool = False) -> None:
+    """Draw lines in steps, broken where there is no value, and limits; name each at the right edge.
+
+    Lines are given with the lowest first, unless told otherwise: so are their names where they end at one height.
+    """
     for line in lines:
         xs: list[float] = []
         ys: list[float] = []
@@ -98,7 +101,8 @@ def draw(axes: Axes, lines: Sequence[Line], limits: Sequence[Limit] = ()) -> Non
             way = [line.last.end, right]
             axes.plot(way, [line.last.value] * 2, color=colour(line.colour), linewidth=0.7, linestyle=DASHES["dotted"])
     low, high = axes.get_ylim()
-    ends = [(line.last.value, line.name, line.colour) for line in lines if line.last and line.last.value is not None]
+    ordered = lines[::-1] if highest_first else lines
+    ends = [(line.last.value, line.name, line.colour) for line in ordered if line.last and line.last.value is not None]
     for limit in limits:
         if low <= limit.value <= high:
             axes.axhline(limit.value, color=colour("ink"), linewidth=1.1, linestyle=DASHES["dashed"])

@@ -90,9 +90,9 @@ def _latency(report: Report, metric: str, groups: Sequence[Mapping[str, Any]]) -
         return f"{scale.duration(figures['p50'])} to {scale.duration(figures[far])}"
 
     few = any(figures and _far(figures) == "max" for figures in found)
-    note = "From P50 (light dot) to P99 (dark dot)."
+    note = "From P50, on the left, to P99."
     if few:
-        note += " A group of fewer than 100 values has a ring at its largest value instead."
+        note += " A group of fewer than 100 values has a ring at its largest value instead of a P99."
     if across.log:
         note += " Logarithmic scale."
     if limits:

@@ -42,7 +42,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 
 STYLE: dict[str, Any] = {
-    "svg.hashsalt": "tokenpulse",
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
     "font.size": FONT,
@@ -107,7 +106,7 @@ def inline(
 
 
 def _referenced(root: ET.Element, name: str) -> dict[str, str]:
-    """New names for the ids that something in the drawing refers to."""
+    """New names for the ids that something in the drawing refers to, in order: Matplotlib's differ each time."""
     found: dict[str, str] = {}
     for element in root.iter():
         for key, value in element.attrib.items():
