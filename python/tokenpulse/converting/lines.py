@@ -132,10 +132,10 @@ class Lists:
     """
 
     def __init__(self, values: Ints, offsets: Ints) -> None:
-        self._flat, self._offsets = values.tolist(), offsets.tolist()
+        self._values, self._offsets = values, offsets.tolist()
 
     def __getitem__(self, row: int) -> list[int]:
-        found: list[int] = self._flat[self._offsets[row] : self._offsets[row + 1]]
+        found: list[int] = self._values[self._offsets[row] : self._offsets[row + 1]].tolist()
         return found
 
 
