@@ -13,10 +13,11 @@ from xml.etree import ElementTree as ET
 import pytest
 from html_reports import MS, REPORTS, SECOND, made, report_of, requests, same, text_of
 
+from tokenpulse.reporting.html import scale
 from tokenpulse.reporting.html.attainment import Map
 from tokenpulse.reporting.html.distribution import Shape
 from tokenpulse.reporting.html.latency import limits_of, placed
-from tokenpulse.reporting.html.panel import Limit, spread
+from tokenpulse.reporting.html.panel import Limit, axes_at, spread
 from tokenpulse.reporting.html.series import Timeline, counted_run, percentiles, whole_run
 from tokenpulse.reporting.html.style import BANDS, DARK, LIGHT
 from tokenpulse.reporting.html.svg import FONT, width_of
@@ -121,6 +122,27 @@ def test_a_limit_far_off_is_named_with_an_arrow() -> None:
     assert axis.high >= 0.5
 
 
+def test_ticks_leave_room_for_each_other() -> None:
+    from matplotlib.figure import Figure
+
+    rng = random.Random(8)
+    left_out = 0
+    for _ in range(60):
+        low = 10 ** rng.uniform(-5, 1)
+        axis = scale.logarithmic(low, low * 10 ** rng.uniform(0.05, 4), rng.choice((4, 5, 8)))
+        figure = Figure(figsize=(4, 3), dpi=72)
+        axes = axes_at(figure, 40, 10, 200, 100)
+        scale.across(axes, axis)
+        told = [label.get_text() for label in axes.get_xticklabels()]
+        places = [axes.transData.transform((tick, 0))[0] for tick in axis.ticks]
+        shown = [(place, text) for place, text in zip(places, told, strict=True) if text]
+        assert len(shown) >= 2
+        for (place, text), (after, beside) in pairwise(shown):
+            assert after - place >= (width_of(text) + width_of(beside)) / 2
+        left_out += len(places) - len(shown)
+    assert left_out
+
+
 def test_names_are_spread_with_as_little_as_can_be() -> None:
     rng = random.Random(4)
     for _ in range(300):
@@ -178,9 +200,10 @@ def test_rates_over_time_add_up_to_all() -> None:
             assert bins[0].start == ends[0]
             assert all(a.end == b.start for a, b in pairwise(bins))
             assert bins[-1].end <= ends[1]
-            rates = timeline.per_second(bins, lambda one: one["tokens"]["output"])
-            total = sum((one.value or 0) * (one.end - one.start) for one in rates)
-            assert total == pytest.approx(report.tokens["output"])
+            for name, amount in (("output", report.tokens["output"]), ("prompt", report.tokens["prompt"])):
+                rates = timeline.per_second(bins, lambda one, name=name: one["tokens"][name])  # type: ignore[misc]
+                total = sum((one.value or 0) * (one.end - one.start) for one in rates)
+                assert total == pytest.approx(amount)
 
 
 def test_the_axis_of_time_ends_with_the_run_and_begins_with_a_cut() -> None:

@@ -113,15 +113,17 @@ def latency(values: Sequence[float], also: Sequence[float] = (), most: int = 4) 
 def logarithmic(low: float, high: float, most: int, room: float = 1.15) -> Scale:
     """From one latency to another, with room beside them; `most` is how many ticks there is room for."""
     low, high = low / room, high * room
-    decades = math.log10(high / low)
-    steps: tuple[int, ...] = (1,) if decades > 2.5 else (1, 3) if decades > 1.6 else (1, 2, 5)
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    ticks = [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
-    ticks = [tick for tick in ticks if low <= tick <= high]
-    every = max(1, math.ceil(len(ticks) / most))
-    ticks = ticks[::every]
-    if len(ticks) < 3:
-        ticks = list(linear(low, high, most, step_above((high - low) / most)))
+    powers = range(first, last + 1)
+    for steps in ((1,), (1, 3), (1, 2, 5)):
+        ticks = [tick for power in powers for step in steps if low <= (tick := float(f"{step}e{power}")) <= high]
+        if len(ticks) > 2:
+            break
+    else:
+        finer = (step_above((high - low) / parts) for parts in (most, 2 * most, 4 * most))
+        every = (list(linear(low, high, most, step)) for step in finer)
+        ticks = next((one for one in every if len(one) > 1), ticks)
+    ticks = ticks[:: max(1, math.ceil(len(ticks) / most))]
     return Scale(low, high, tuple(ticks), tuple(duration(tick) for tick in ticks), log=True)
 
 
