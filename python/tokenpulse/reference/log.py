@@ -133,9 +133,15 @@ def is_too_deep(text: str) -> bool:
     return False
 
 
-def parse_integer(digits: str) -> int:
-    """As `int`, but for numbers too long for it, which are out of every range."""
-    return int(digits) if len(digits) <= 1000 else 10**1000 * (-1 if digits.startswith("-") else 1)
+class Written(int):
+    """An integer that knows how it was written. One too long for `int` is as one that is out of every range."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Written:
+        number = super().__new__(cls, text if len(text) <= 1000 else text[:1] + "9" * 999)
+        number.text = text
+        return number
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
@@ -149,7 +155,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     if text.count("[") + text.count("{") > MAX_DEPTH and is_too_deep(text):
         raise Skip("too_deep", f"nested deeper than {MAX_DEPTH}")
     try:
-        parsed = json.loads(text, parse_int=parse_integer)
+        parsed = json.loads(text, parse_int=Written)
     except ValueError as error:
         raise Skip("not_json", str(error)) from None
     if not isinstance(parsed, dict):
@@ -198,10 +204,15 @@ def tokens(name: str, value: object) -> int:
 def identity(name: str, value: object) -> str:
     """A string, or the digits of an integer: a float is neither, integral or not."""
     if isinstance(value, str):
-        return value
-    if isinstance(value, float):
+        return without_halves(value)
+    if not isinstance(value, Written):
         raise wrong_type(name, "a string or an integer", value)
-    return str(whole(name, value))
+    return value.text
+
+
+def without_halves(text: str) -> str:
+    """Half of a surrogate pair, which an escape may give, is no character."""
+    return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
 
 
 def flag(name: str, value: object) -> bool:
@@ -224,9 +235,9 @@ def label_map(name: str, value: object) -> dict[str, str]:
     labels = {}
     for key, label in value.items():
         if isinstance(label, bool):
-            labels[key] = "true" if label else "false"
+            labels[without_halves(key)] = "true" if label else "false"
         elif label is not None:
-            labels[key] = identity(f"{name}.{key}", label)
+            labels[without_halves(key)] = identity(f"{name}.{key}", label)
     return labels
 
 
