@@ -61,7 +61,7 @@ def test_tables_fit_80_columns_and_say_what_matters() -> None:
     done = run("compare", "run.jsonl.gz", "run_async.jsonl.gz", *SLO, "--by", "tenant", "--fail-if", "p50(tpot) > +1ms")
     text = done.stdout.decode()
     assert done.returncode == 0
-    assert max(map(len, text.splitlines())) <= 83
+    assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
     for told in ("Runs", "Latency, ms", "Distributions", "Change by tenant", "Conditions", "Verdict: better", "P99.9"):
         assert told in text

@@ -229,6 +229,13 @@ def test_files_of_tools_read_back_to_the_same_counts(tmp_path: Path, path: Path)
         assert again["grid"] == before.reduction["grid"]
 
 
+def test_runs_on_clocks_of_their_own_are_pointed_out(tmp_path: Path) -> None:
+    appended = FIXTURES / "tools" / "vllm_bench_append.jsonl.gz"
+    assert "different moments" in tokenpulse.convert(appended, tmp_path / "out.parquet").notes[0]
+    one = tokenpulse.convert(FIXTURES / "tools" / "vllm_bench_detailed.json.gz", tmp_path / "out.parquet")
+    assert one.notes == []
+
+
 def test_tokens_are_spread_over_chunks_evenly() -> None:
     found = {
         "arrive_ns": np.zeros(3, np.int64),

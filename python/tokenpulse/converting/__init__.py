@@ -104,7 +104,7 @@ def convert(
     extra: list[dict[str, Sequence[Any]]] = [{} for _ in every]
     good = {slo.name: _judge(every, extra, slo, rule) for slo in sets}
     cost = _cost(every, extra, price, cost_by)
-    notes = list(_notes(every, parquet.is_parquet(target)))
+    notes = [*_clocks(intake), *_notes(every, parquet.is_parquet(target))]
     if price is not None and cost is None:
         notes.append("no cost: there is no time from the first arrival to the last token, or nothing to share it by")
     _write(target, every, extra)
@@ -192,6 +192,17 @@ def _cost(
     return price * seconds
 
 
+def _clocks(intake: Intake) -> Iterable[str]:
+    """Where runs of one file count time from different moments."""
+    clocks = {
+        "epoch" if one.clock == "epoch" else number
+        for number, one in enumerate(intake.records)
+        if one.clock is not None
+    }
+    if len(clocks) > 1:
+        yield "the runs count time from different moments: rates of all together mean nothing"
+
+
 def _notes(every: Sequence[Rows], as_table: bool) -> Iterable[str]:
     for rows in every:
         if rows.trace:
@@ -201,12 +212,12 @@ def _notes(every: Sequence[Rows], as_table: bool) -> Iterable[str]:
         uneven = int(rows.uneven.sum())
         if uneven and not as_table:
             yield (
-                f"{rows.path}: {uneven:,} requests have another number of tokens than of chunks: lines spread them "
-                "evenly; read them with --itl chunk, or write Parquet, which keeps both"
+                f"{rows.path}: of its requests {uneven:,} have another number of tokens than of chunks: lines spread "
+                "them evenly; read them with --itl chunk, or write Parquet, which keeps both"
             )
             fewer = int((rows.uneven & (rows.tokens < rows.emissions)).sum())
             if fewer:
-                yield f"{rows.path}: {fewer:,} of them have fewer tokens than chunks: lines give each chunk one"
+                yield f"{rows.path}: {fewer:,} of these have fewer tokens than chunks: lines give each chunk one"
         jumps = int((np.diff(np.maximum.accumulate(rows.last_event)) > DAY_NS).sum()) if len(rows) else 0
         if jumps and as_table:
             yield (

@@ -152,18 +152,18 @@ def _change_cells(one: Figures) -> Sequence[str]:
 def _by(comparison: Comparison) -> Iterator[RenderableType]:
     keys = list(comparison.by[0]["key"])
     yield heading("Change by " + ", ".join(printable(key) for key in keys))
-    heads = [f"{metric.upper()}\n{NAMES[name]}" for metric in FELT for name in JUDGED]
+    shown = [(metric, name) for metric in FELT[:3] for name in JUDGED]  # as many as fit 80 columns
+    heads = [f"{metric.upper()}\n{NAMES[name]}" for metric, name in shown]
     table = figures_table("group", "requests\nafter", *heads)
     for one in comparison.by[:MAX_ROWS]:
         cells = []
-        for metric in FELT:
-            for name in JUDGED:
-                figure = (one["latency"][metric] or {}).get(name)
-                cells.append("-" if figure is None else change(figure["relative_change"], short=True) + _sign(figure))
+        for metric, name in shown:
+            figure = (one["latency"][metric] or {}).get(name)
+            cells.append("-" if figure is None else change(figure["relative_change"], short=True) + _sign(figure))
         values = (printable(value) if value is not None else "(none)" for value in one["key"].values())
         table.add_row(", ".join(values), count(one["attempted"]["after"]), *cells)
     yield table
-    yield note("In %; ! is clearly worse, + clearly better, all groups looked at together.")
+    yield note("In %; ! is clearly worse, + clearly better, all groups looked at together. E2E: --json.")
     if len(comparison.by) > MAX_ROWS:
         yield note(f"... and {count(len(comparison.by) - MAX_ROWS)} more groups: --json has them all.")
     for name, only in comparison.by_only.items():
