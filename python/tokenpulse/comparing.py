@@ -63,6 +63,8 @@ def compare(
         rest={"threads": threads, "progress": progress},
     )
     asked = _settled(asked, [one for one in known if one is not None])
+    for one in known:
+        conditions.check(parsed, [slo.name for slo in (asked.slo or () if one is None else one.slos)])
     runs = [_run(source, one, asked) for source, one in zip((before, after), known, strict=True)]
     rules = {run.rules["itl"] for run in runs}
     if len(rules) > 1 and itl is None:

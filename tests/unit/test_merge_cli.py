@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,18 @@ def test_what_is_merged_can_be_merged_again_and_compared(hosts: tuple[list[Path]
     found = as_json("compare", three, saved[0])
     assert found["before"]["attempted"] == 450
     assert report_of(merge([two, saved[2]])).to_dict()["requests"] == again["requests"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes")
+def test_a_file_may_come_through_a_pipe(hosts: tuple[list[Path], list[Path]], tmp_path: Path) -> None:
+    _, saved = hosts
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in saved[:2]:  # plain and gzip
+        writer = threading.Thread(target=pipe.write_bytes, args=(path.read_bytes(),))
+        writer.start()
+        assert sketches.load(str(pipe)) == sketches.load(str(path))
+        writer.join()
 
 
 def test_a_timeline_that_was_asked_for_is_merged_and_shown(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tokenpulse.analysis.changes import WORSE, Block, Figures, Run, relative_change
@@ -258,8 +258,15 @@ def error_rate(block: Block) -> float | None:
     return sum(by_status.get(status, 0) for status in UNAVAILABLE) / judged if judged else None
 
 
-def _of_slo(condition: Condition, run: Run) -> float | None:
-    names = [slo.name for slo in run.slos]
+def check(conditions: Iterable[Condition], slos: Sequence[str]) -> None:
+    """Raise ValueError for a condition on an SLO set that is not among these names, or not the only one."""
+    for condition in conditions:
+        if condition.figure in OF_AN_SLO:
+            _set_of(condition, slos)
+
+
+def _set_of(condition: Condition, names: Sequence[str]) -> str:
+    """The name of the SLO set that a condition is about."""
     if not names:
         raise _wrong(condition.text, "an SLO set to judge by: give --slo")
     if condition.of is None and len(names) > 1:
@@ -267,6 +274,12 @@ def _of_slo(condition: Condition, run: Run) -> float | None:
     name = condition.of or names[0]
     if name not in names:
         raise _wrong(condition.text, f"the name of an SLO set: {', '.join(names)}; got {name!r}")
+    return name
+
+
+def _of_slo(condition: Condition, run: Run) -> float | None:
+    names = [slo.name for slo in run.slos]
+    name = _set_of(condition, names)
     if condition.figure == "fluidity":
         index: float | None = run.fluidity[name]["index"]
         return index
