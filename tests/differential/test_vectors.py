@@ -134,10 +134,21 @@ def test_lines_that_are_read(reduce: Reduce, case: dict[str, Any]) -> None:
     assert [each["key"] for each in found["by"]] == case.get("keys", [])
 
 
-@pytest.mark.parametrize("text", cases("log", "unknown_format"))
-def test_an_unknown_format_is_an_error(reduce: Reduce, text: str) -> None:
+@pytest.mark.parametrize("case", named("log", "gzip", "why"))
+def test_compressed_inputs(reduce: Reduce, case: dict[str, Any]) -> None:
+    assert_expected(reduce([("input", bytes.fromhex(case["hex"]))]), case["expect"])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(pytest.param(text.encode(), id=text.strip()) for text in cases("log", "unknown_format")),
+        *(pytest.param(bytes.fromhex(case["hex"]), id=case["why"]) for case in cases("log", "unknown_gzip")),
+    ],
+)
+def test_an_unknown_format_is_an_error(reduce: Reduce, content: bytes) -> None:
     with pytest.raises(FORMAT_ERRORS):
-        reduce([("input", text.encode())])
+        reduce([("input", content)])
 
 
 # Sketches

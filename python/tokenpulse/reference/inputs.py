@@ -78,7 +78,7 @@ class Input:
             self.take(number, self._record_of(line))
         if damaged:
             self._skip(plain.count(b"\n") + 1, Skip("truncated", "the compressed input ends early or is damaged"))
-        if self.lines and not self._is_ours:
+        if (self.lines or damaged) and not self._is_ours:
             raise FormatError(f"{self.path}: no line has ev or arrive_ns")
 
     def _record_of(self, line: bytes) -> EventLine | RequestLine | Skip:
