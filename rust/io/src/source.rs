@@ -5,11 +5,13 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::read::Decoder as ZstdDecoder;
 
 /// Small: what is read in larger pieces does not go through it.
 const BUFFER: usize = 64 << 10;
+/// What gzip may look back, as a power of two.
+const WINDOW_BITS: u8 = 15;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -89,7 +91,7 @@ impl Source {
         let mut reader = BufReader::with_capacity(BUFFER, Metered { inner: raw, meter: meter.clone() });
         let head = reader.fill_buf()?;
         let opened: Opened = if head.starts_with(&GZIP) {
-            Opened { bytes: Box::new(MultiGzDecoder::new(reader)), compressed: true }
+            Opened { bytes: Box::new(Gunzip::new(reader)), compressed: true }
         } else if head.starts_with(&ZSTD) || is_skippable(head) {
             Opened { bytes: Box::new(ZstdDecoder::with_buffer(reader)?), compressed: true }
         } else {
@@ -108,6 +110,60 @@ fn file(path: &str) -> io::Result<Box<dyn Read + Send>> {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory"));
     }
     Ok(Box::new(file))
+}
+
+/// The members of a gzip file one after the other. Zeros behind one are passed over: some files are padded with them.
+struct Gunzip<R> {
+    packed: R,
+    /// None between members.
+    member: Option<Decompress>,
+    /// Damage, kept until what came before it has been given.
+    damage: Option<io::Error>,
+}
+
+impl<R: BufRead> Gunzip<R> {
+    fn new(packed: R) -> Self {
+        Self { packed, member: None, damage: None }
+    }
+}
+
+impl<R: BufRead> Read for Gunzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(damage) = self.damage.take() {
+            return Err(damage);
+        }
+        loop {
+            let input = self.packed.fill_buf()?;
+            let ended = input.is_empty();
+            let Some(member) = &mut self.member else {
+                if ended {
+                    return Ok(0);
+                }
+                let zeros = input.iter().take_while(|&&byte| byte == 0).count();
+                if zeros == 0 {
+                    self.member = Some(Decompress::new_gzip(WINDOW_BITS));
+                }
+                self.packed.consume(zeros);
+                continue;
+            };
+            let (took, gave) = (member.total_in(), member.total_out());
+            let result = member.decompress(input, buffer, FlushDecompress::None);
+            let (took, gave) = ((member.total_in() - took) as usize, (member.total_out() - gave) as usize);
+            self.packed.consume(took);
+            match result {
+                Err(error) => self.damage = Some(io::Error::new(io::ErrorKind::InvalidData, error)),
+                Ok(Status::StreamEnd) => self.member = None,
+                Ok(_) if ended && gave == 0 => self.damage = Some(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+            }
+            if gave > 0 || buffer.is_empty() {
+                return Ok(gave);
+            }
+            if let Some(damage) = self.damage.take() {
+                return Err(damage);
+            }
+        }
+    }
 }
 
 fn is_skippable(head: &[u8]) -> bool {

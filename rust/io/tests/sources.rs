@@ -82,6 +82,39 @@ fn what_came_before_the_damage_counts() {
 }
 
 #[test]
+fn members_of_a_gzip_file_may_be_padded_with_zeros() {
+    let (first, second) = (log(3), log(2));
+    let expected = read([&first[..], &second].concat()).unwrap();
+    let padding = vec![0; 700];
+    for packed in
+        [[&gzip(&first)[..], &padding, &gzip(&second)].concat(), [&gzip(&first)[..], &gzip(&second), &padding].concat()]
+    {
+        let found = read(packed).unwrap();
+        assert_eq!(found.inputs[0].skipped, expected.inputs[0].skipped);
+        assert_eq!(found.inputs[0].lines, 5);
+        assert_eq!(latency(&found), latency(&expected));
+    }
+}
+
+#[test]
+fn a_later_member_counts_up_to_its_damage() {
+    let first = gzip(&log(3));
+    let second = gzip(&log(5_000));
+    let mut before = 0;
+    for cut in [20, 60, 300, second.len() / 2, second.len() - 9] {
+        let damaged = [&first[..], &second[..cut], &[0xff; 40]].concat();
+        let truncated = [&first[..], &second[..cut]].concat();
+        for packed in [damaged, truncated] {
+            let found = read(packed).unwrap();
+            assert_eq!(found.inputs[0].skipped[Skip::Truncated as usize], 1, "{cut}");
+            assert!(found.inputs[0].lines >= before.max(3), "{cut}");
+            before = before.max(found.inputs[0].lines);
+        }
+    }
+    assert!(before > 5_000);
+}
+
+#[test]
 fn nothing_but_damage_is_an_unknown_format() {
     for bytes in [b"\x1f\x8bnot gzip".to_vec(), b"\x28\xb5\x2f\xfdnot zstd".to_vec(), vec![0; 100]] {
         assert!(matches!(read(bytes), Err(Failure::Format(..))));
