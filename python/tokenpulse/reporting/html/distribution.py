@@ -95,7 +95,7 @@ def _figure(report: Report, metric: str) -> Markup:
     named = [(name, sketch.quantile(QUANTILES[name])) for name in ("p50", "p90", "p99") if sketch.count >= ENOUGH[name]]
     if len(named) < 3:
         named.append(("max", sketch.max))
-    above = 10.0 + LINE * len(limits)
+    above = 12.0 + LINE * len(limits)
     height = above + BAR_PANEL + BETWEEN + SHARE_PANEL + BELOW
     across = _across(shape, limits)
 
@@ -170,7 +170,7 @@ def _limit(picture: Figure, bars: Axes, shares: Axes, limit: Limit, sketch: Sket
     box = bars.get_window_extent()
     inside = low <= limit.value <= high
     x = bars.transData.transform((limit.value, 0))[0] if inside else (box.x0 if limit.value < low else box.x1)
-    base = box.y1 + 7 + row * LINE
+    base = box.y1 + 10 + row * LINE
     if inside:
         for axes in (bars, shares):
             axes.axvline(limit.value, color=colour("ink"), linewidth=1.1, linestyle=DASHES["dashed"])

@@ -16,6 +16,9 @@ from tokenpulse.reporting.text import printable
 SHORT = 24
 """Rows up to which a table is not to be torn apart between two sheets of paper."""
 
+BROAD = 7
+"""Columns from which on a table needs a page that is wider than a telephone's is long."""
+
 VOID = frozenset({"meta", "br", "hr"})
 
 
@@ -91,7 +94,16 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Child]], caption: s
         tag("thead", tag("tr", heads, role="row"), role="rowgroup"),
         tag("tbody", *lines, role="rowgroup"),
         role="table",
-        class_=" ".join(["stacked"] * stacked + ["short"] * (len(lines) <= SHORT)) or None,
+        class_=" ".join(
+            name
+            for name, holds in (
+                ("stacked", stacked),
+                ("broad", stacked and len(columns) >= BROAD),
+                ("short", len(lines) <= SHORT),
+            )
+            if holds
+        )
+        or None,
     )
 
 

@@ -64,7 +64,11 @@ DARK = {
 
 def sheet() -> str:
     """The page's style sheet."""
-    return _variables(LIGHT, DARK) + SHEET
+    stacks = "".join(
+        f"@media screen and (max-width:{width}px){{{STACKED.replace('SELECTOR', selector)}}}\n"
+        for selector, width in ((".stacked", 719), (".broad", 999))
+    )
+    return _variables(LIGHT, DARK) + SHEET + stacks + PRINT
 
 
 def _variables(light: dict[str, str], dark: dict[str, str]) -> str:
@@ -106,14 +110,16 @@ thead th{color:var(--muted);vertical-align:bottom;font-weight:400}
 tbody th,th.words,td.words{text-align:left;overflow-wrap:anywhere}
 td:not(.words){white-space:nowrap}
 th:first-child,td:first-child{padding-left:0}
-tbody th{font-weight:400;min-width:9em}
+tbody th{font-weight:400}
+.stacked tbody th{min-width:9em}
 figure{margin:20px 0;padding:0}
 svg{display:block;width:100%;height:auto;overflow:visible;margin:4px 0}
 svg text{font-size:12px;fill:var(--ink)}
 svg .halo text{paint-order:stroke;stroke:var(--halo);stroke-width:4px;stroke-linejoin:round}
-.narrow{display:none}
-.pair{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,320px),1fr));gap:8px 32px}
+.narrow{display:none;max-width:520px}
+.pair{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,380px),1fr));gap:8px 32px}
 .pair figure{margin:12px 0}
+.pair svg{max-width:560px}
 .map{max-width:720px}
 details{margin:4px 0 8px}
 summary{font-size:14px;color:var(--muted);cursor:pointer}
@@ -123,16 +129,10 @@ footer{margin-top:40px;padding-top:12px;border-top:1px solid var(--grid);font-si
 .narrow{display:block}
 h1{font-size:24px}
 .tiles{grid-template-columns:repeat(auto-fit,minmax(140px,1fr))}
-.stacked,.stacked caption,.stacked tbody{display:block;width:100%}
-.stacked thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
-.stacked tr{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));gap:4px 8px;align-items:end;padding:8px 0;
-border-bottom:1px solid var(--grid)}
-.stacked tbody th{grid-column:1/-1;padding:0;border:0;font-weight:600}
-.stacked td{padding:0;border:0;text-align:left;overflow-wrap:anywhere}
-.stacked td.words{grid-column:1/-1}
-.stacked td:not(.words){white-space:normal}
-.stacked td[data-head]::before{content:attr(data-head);display:block;font-size:12px;line-height:1.2;color:var(--muted)}
 }
+"""
+
+PRINT = """
 @page{size:A4;margin:14mm}
 @media print{
 body{max-width:none;padding:0;font-size:10pt}
@@ -144,9 +144,25 @@ figure,tr,.tiles,.warning,.short{break-inside:avoid}
 thead{display:table-header-group}
 table,.note,figcaption p{font-size:8.5pt}
 th,td{padding:2pt 0 2pt 9pt}
+th:first-child,td:first-child{padding-left:0}
+.broad{font-size:8pt}
+.broad th:not(:first-child),.broad td{padding-left:6pt}
+.broad tbody th{min-width:7em}
 a{color:inherit;text-decoration:none}
 .tiles{grid-template-columns:repeat(4,1fr)}
 .tile dd.figure{font-size:15pt}
 .pair{grid-template-columns:1fr 1fr;gap:4pt 18pt}
 }
 """
+
+STACKED = """SELECTOR,SELECTOR caption,SELECTOR tbody{display:block;width:100%}
+SELECTOR thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+SELECTOR tr{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));gap:4px 8px;align-items:end;padding:8px 0;
+border-bottom:1px solid var(--grid)}
+SELECTOR tbody th{grid-column:1/-1;padding:0;border:0;font-weight:600}
+SELECTOR td{padding:0;border:0;text-align:left;overflow-wrap:anywhere}
+SELECTOR td.words{grid-column:1/-1}
+SELECTOR td:not(.words){white-space:normal}
+SELECTOR td[data-head]::before{content:attr(data-head);display:block;font-size:12px;line-height:1.2;
+color:var(--muted)}"""
+"""A table as blocks, one a row, in which each figure has its column's head above it."""
