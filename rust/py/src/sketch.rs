@@ -270,9 +270,20 @@ impl PySketch {
     }
 
     fn __add__(&self, other: &Bound<'_, PySketch>) -> PyResult<Self> {
-        let mut sum = self.copied();
-        sum.merge(&other.get().copied()).map_err(to_python)?;
-        Ok(Self::dense(sum))
+        // One after the other: two locks are never held at once.
+        let mine = self.lock().clone();
+        let theirs = other.get().lock().clone();
+        match (mine, theirs) {
+            (Kept::Sparse(mut sum), Kept::Sparse(theirs)) => {
+                sum.merge(&theirs).map_err(to_python)?;
+                Ok(Self::sparse(sum))
+            }
+            (mine, theirs) => {
+                let mut sum = mine.to_dense();
+                sum.merge(&theirs.to_dense()).map_err(to_python)?;
+                Ok(Self::dense(sum))
+            }
+        }
     }
 
     fn __sub__(&self, other: &Bound<'_, PySketch>) -> PyResult<Self> {
@@ -315,7 +326,7 @@ impl PySketch {
     #[staticmethod]
     #[pyo3(signature = (encoded, /))]
     fn from_bytes(encoded: &[u8]) -> PyResult<Self> {
-        Ok(Self::dense(Sketch::from_bytes(encoded).map_err(to_python)?))
+        Ok(Self::sparse(Sketch::from_bytes(encoded).map_err(to_python)?))
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
