@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from logs import request_lines
+from random_logs import request_lines
 
 from tokenpulse import Report, Sketch, engine
 from tokenpulse.analysis import intervals

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from command import FIXTURES, misuse, run
-from logs import request_lines
+from random_logs import request_lines
 
 import tokenpulse
 from tokenpulse.analysis.compare import Comparison

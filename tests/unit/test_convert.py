@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import FIXTURES, misuse, run
-from logs import SECOND, event_lines, request_lines
+from random_logs import SECOND, event_lines, request_lines
 
 import tokenpulse
 from tokenpulse import engine

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from logs import request_lines
+from random_logs import request_lines
 
 from tokenpulse import Report, engine
 from tokenpulse.analysis.compare import Comparison, compare_runs

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from command import FIXTURES, misuse, run
-from logs import event_lines, request_lines
+from random_logs import event_lines, request_lines
 
 import tokenpulse
 from tokenpulse import sketches

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import SECOND, event_lines, request_lines
+from random_logs import SECOND, event_lines, request_lines
 
 from tokenpulse import DecodeError, Report, Sketch, compressed, engine, sketches
 from tokenpulse.model import SLO
