@@ -19,6 +19,7 @@ pub mod codec;
 mod error;
 pub mod kv;
 pub mod meter;
+pub mod prefetch;
 pub mod request;
 pub mod sketch;
 pub mod slo;

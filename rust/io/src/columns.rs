@@ -4,7 +4,9 @@
 //! counted, as a line would be.
 
 use tokenpulse_core::bounds::{self, Range};
+use tokenpulse_core::prefetch::prefetch_all;
 use tokenpulse_core::request::{Event, Status};
+use tokenpulse_core::sketch::none_negative;
 use tokenpulse_core::tally::{Arrival, Finished, Run, Settings, UntimedTokens};
 use tokenpulse_core::{Error, Result};
 
@@ -13,6 +15,8 @@ use crate::input::note;
 use crate::record::{Checked, Refused, Skip, bad_value, missing};
 use crate::reduce::{Input, Reduction, explain, wanted_labels};
 
+/// Rows between the one that is read and the one whose emissions are brought near.
+const AHEAD: usize = 2;
 /// What stands in a column where there is nothing.
 pub const ABSENT: i64 = i64::MIN;
 /// The status of a request that has not ended.
@@ -244,8 +248,7 @@ fn time(name: &str, column: &[i64], row: usize) -> Checked<i64> {
 /// Times that must all be legal.
 #[inline]
 fn all_times<'a>(name: &str, times: &'a [i64]) -> Checked<&'a [i64]> {
-    // A negative one leaves its sign.
-    if times.iter().fold(0, |signs, &t| signs | t) >= 0 {
+    if none_negative(times) {
         return Ok(times);
     }
     let bad = times.iter().copied().find(|&t| t < 0).unwrap_or_default();
@@ -284,14 +287,29 @@ impl Room {
     }
 }
 
+/// Writes a number in place of what was there.
+fn write_number(number: u64, text: &mut String) {
+    let mut digits = [0; 20];
+    let mut rest = number;
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    text.clear();
+    text.push_str(std::str::from_utf8(&digits[first..]).unwrap_or_default());
+}
+
 /// The id of a row.
 #[inline]
 fn id_of<'a>(ids: &Ids<'a>, row: usize, number: u64, room: &'a mut String) -> &'a str {
     match ids {
         Ids::Numbers => {
-            use std::fmt::Write;
-            room.clear();
-            let _ = write!(room, "{number}");
+            write_number(number, room);
             room
         }
         Ids::Texts(texts) => texts[row],
@@ -356,6 +374,9 @@ impl ColumnRun {
         let part = &mut self.parts[part];
         let wanted: Vec<&Labels<'_>> = columns.labels.iter().filter(|label| self.wants.contains(&label.name)).collect();
         for row in 0..columns.arrive_ns.len() {
+            if let Some(emissions) = columns.emissions.filter(|_| row + AHEAD < columns.arrive_ns.len()) {
+                prefetch_all(emissions.times.row(row + AHEAD));
+            }
             part.input.lines += 1;
             self.room.take_labels(&wanted, row);
             if let Err(refused) = part.request(columns, row, &mut self.room) {
@@ -467,14 +488,12 @@ impl Part {
             }
         }
         let output_tokens = given("output_tokens", columns.output_tokens, row, &bounds::REQUEST_TOKENS)?;
-        let untimed = match output_tokens {
-            Some(n) if times.is_empty() => {
-                let first = given("first_token_ns", columns.first_token_ns, row, &bounds::TIME_NS)?;
-                let last = given("last_token_ns", columns.last_token_ns, row, &bounds::TIME_NS)?;
-                (n > 0).then_some(UntimedTokens { n: n as u64, first, last })
-            }
-            _ => None,
-        };
+        let mut untimed = None;
+        if times.is_empty() {
+            let first = given("first_token_ns", columns.first_token_ns, row, &bounds::TIME_NS)?;
+            let last = given("last_token_ns", columns.last_token_ns, row, &bounds::TIME_NS)?;
+            untimed = output_tokens.filter(|&n| n > 0).map(|n| UntimedTokens { n: n as u64, first, last });
+        }
         let preempts = columns.preempt_ns.map_or(&[][..], |lists| lists.row(row));
         let resumes = columns.resume_ns.map_or(&[][..], |lists| lists.row(row));
         let status = columns.status.map_or(0, |status| status[row]);

@@ -148,15 +148,14 @@ fn read_all(
             none => *none = Some(run),
         }
     }
-    let run = match merged {
-        Some(run) => run,
-        None => {
-            let mut run = Run::new(settings.clone()).map_err(Failure::Settings)?;
-            if let Some(most) = rows {
-                run.keep_rows(Rows::new(most));
-            }
-            run
+    let run = if let Some(run) = merged {
+        run
+    } else {
+        let mut run = Run::new(settings.clone()).map_err(Failure::Settings)?;
+        if let Some(most) = rows {
+            run.keep_rows(Rows::new(most));
         }
+        run
     };
     Ok(Reduction { inputs, run, newest })
 }

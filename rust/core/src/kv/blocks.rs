@@ -5,9 +5,10 @@
 
 use super::Tier;
 use super::ghost::Ghost;
-use super::index::{Index, Place, prefetch};
+use super::index::{Index, Place};
 use super::pool::{Block, Entry};
 use super::residency::Residency;
+use crate::prefetch::prefetch;
 
 /// Marks the numbers of blocks that are remembered as evicted.
 const EVICTED: u32 = 1 << 31;

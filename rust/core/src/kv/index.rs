@@ -4,6 +4,8 @@
 //! would belong to it but passed over it, being full (the scheme of Bronson and Shi's F14). So looking up, adding and
 //! removing read one line of memory as a rule, nothing ever moves, and nothing is left behind by what is removed.
 
+use crate::prefetch::prefetch;
+
 /// Numbers in a bucket, as the bits of a mask.
 const BUCKET: u32 = (1 << 12) - 1;
 /// How many of them are taken on average in the fullest table: one bucket in a hundred is then full, and whoever looks
@@ -12,20 +14,6 @@ const LOAD: usize = 6;
 /// Words of a bucket: a byte for each number, the count of those that passed over it (a half word), the numbers.
 const WORDS: usize = 8;
 const LINE: usize = WORDS * 8;
-
-/// Has something brought near, without waiting for it; where a processor is not known to have the instruction, not.
-#[allow(unsafe_code, reason = "an instruction that every such processor has")]
-#[inline(always)]
-pub(super) fn prefetch<T>(place: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE belongs to every x86-64 processor; a hint about a place that may be read changes nothing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
 
 /// Where a number stands.
 #[derive(Clone, Copy, Debug)]

@@ -243,9 +243,9 @@ impl Request {
 
     /// Ends the request: what is known of it as a whole. An end before its last event is taken at that event's time.
     #[must_use]
-    pub fn end(mut self, t: i64, status: Status) -> Ending {
+    pub fn end(&self, t: i64, status: Status) -> Ending {
         let clamped = t < self.last_event;
-        self.settle_stall(t.max(self.last_event));
+        let stalled = self.preempted_at.map_or(0, |since| t.max(self.last_event) - since);
         let succeeded = status.succeeded();
         let (n, first, last) = (self.tokens, self.first, self.last);
         // The first of one token is all of them.
@@ -270,7 +270,7 @@ impl Request {
             ttft: first.map(|f| f - self.arrive),
             tpot,
             e2e,
-            stall: (self.preemptions > 0).then_some(self.stall_ns),
+            stall: (self.preemptions > 0).then_some(self.stall_ns + stalled),
             missing: missing.into_iter().filter(|&(_, is)| is).fold(0, |set, (metric, _)| set | 1 << metric as u8),
         }
     }

@@ -7,6 +7,7 @@
 //! The buckets are those of OpenTelemetry's exponential histogram and of Prometheus' native histogram.
 
 mod bulk;
+mod gaps;
 mod mapping;
 mod merge;
 mod quantile;
@@ -16,6 +17,7 @@ mod table;
 
 pub use bulk::Number;
 pub(crate) use bulk::slots_of;
+pub use gaps::{Gaps, none_negative};
 pub use mapping::{Mapping, edge_floor_ns, edge_seconds, relative_error};
 pub use rule::ItlRule;
 pub(crate) use store::GatherRoom;

@@ -4,6 +4,8 @@
 
 use std::ops::RangeInclusive;
 
+use super::Gaps;
+
 /// Counts by slot.
 pub trait Store: Clone + std::fmt::Debug {
     /// A store of `slots` empty slots.
@@ -27,6 +29,9 @@ pub trait Store: Clone + std::fmt::Debug {
         });
         total
     }
+
+    /// Adds 1 for each of these gaps.
+    fn add_gaps(&mut self, gaps: &mut Gaps);
 
     /// Adds all of `other`'s counts within `range`.
     fn add_all(&mut self, other: &Self, range: RangeInclusive<usize>) {
@@ -56,6 +61,14 @@ impl Store for Dense {
     #[inline]
     fn get(&self, slot: usize) -> u64 {
         self.counts[slot]
+    }
+
+    #[inline]
+    fn add_gaps(&mut self, gaps: &mut Gaps) {
+        let counts = &mut *self.counts;
+        for &slot in gaps.slots() {
+            counts[usize::from(slot)] += 1;
+        }
     }
 
     fn visit(&self, range: RangeInclusive<usize>, mut visit: impl FnMut(usize, u64) -> bool) {
@@ -142,6 +155,21 @@ impl Store for Sparse {
             Err(at) => {
                 self.slots.insert(at, slot as u16);
                 self.counts.insert(at, n);
+            }
+        }
+    }
+
+    fn add_gaps(&mut self, gaps: &mut Gaps) {
+        let mut at = 0;
+        for &(slot, n) in gaps.runs() {
+            while self.slots.get(at).is_some_and(|&there| there < slot) {
+                at += 1;
+            }
+            if self.slots.get(at) == Some(&slot) {
+                self.counts[at] += u64::from(n);
+            } else {
+                self.slots.insert(at, slot);
+                self.counts.insert(at, u64::from(n));
             }
         }
     }

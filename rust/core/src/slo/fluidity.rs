@@ -3,6 +3,7 @@
 //! After the fluidity index of Etalon (A. Agrawal and others, 2024).
 
 use super::Slo;
+use crate::sketch::Gaps;
 
 /// The deadlines of one request under one set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,23 @@ impl Fluidity {
         self.slack = self.slack.saturating_add(slo.tpot_ns.saturating_mul(rest as i64));
         self.met += rest;
         self.total += rest;
+    }
+
+    /// Takes emissions of one token each, at these times, whose gaps are known; the one before them was at `before`.
+    pub fn emissions(&mut self, slo: &Slo, gaps: &Gaps, before: i64, times: &[i64]) {
+        let n = gaps.len();
+        if gaps.largest_ns() <= slo.tpot_ns
+            && let Some(allowed) = slo.tpot_ns.checked_mul(n as i64)
+            && let Some(slack) = self.slack.checked_add(allowed)
+        {
+            // Each meets its deadline, whatever the slack before it.
+            self.slack = slack - gaps.sum_ns();
+            self.met += n as u64;
+            self.total += n as u64;
+            return;
+        }
+        let earlier = std::iter::once(&before).chain(times);
+        times.iter().zip(earlier).for_each(|(t, before)| self.emission(slo, false, t - before, 1));
     }
 
     /// The share of deadlines met, in billionths, floored.

@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use crate::request::{Ending, Metric, Status};
-use crate::sketch::{Dense, ItlRule, Sketch, Store, Unit};
+use crate::sketch::{Gaps, ItlRule, Sketch, Store};
 use crate::slo::{Fluidity, Slo, Verdict};
 use crate::window::Pane;
 
@@ -129,6 +129,13 @@ impl<S: Store> Block<S> {
         self.latency[Metric::Itl as usize].record_emission(gap_ns, k);
     }
 
+    /// Records emissions of one token each, after the first.
+    #[inline]
+    pub fn observe_gaps(&mut self, gaps: &mut Gaps) {
+        self.output_tokens += gaps.len() as u64;
+        self.latency[Metric::Itl as usize].record_gaps(gaps);
+    }
+
     /// Counts an ended request and observes what is known of it as a whole.
     pub fn end(&mut self, ending: &Ending, degraded: bool) {
         self.by_status[ending.status as usize] += 1;
@@ -161,14 +168,6 @@ impl<S: Store> Block<S> {
     #[must_use]
     pub fn status(&self, status: Status) -> u64 {
         self.by_status[status as usize]
-    }
-}
-
-impl Block<Dense> {
-    /// Records emissions of one token each.
-    pub fn observe_column(&mut self, gaps_ns: &[i64]) {
-        self.output_tokens += gaps_ns.len() as u64;
-        self.latency[Metric::Itl as usize].record_many(gaps_ns, Unit::Nanoseconds);
     }
 }
 

@@ -46,6 +46,9 @@ pub(super) struct Waiting {
     pub others: Vec<(Event, u64)>,
 }
 
+/// The SLO sets that judge a request, by their place, and how it does.
+pub(super) type Deadlines = Vec<(usize, Fluidity)>;
+
 /// A request in flight.
 #[derive(Clone, Debug)]
 pub struct Flight {
@@ -55,25 +58,34 @@ pub struct Flight {
     pub(super) class: Class,
     /// The largest inter-token latency observed.
     pub(super) max_itl: Option<i64>,
-    /// The SLO sets that judge it, by their place, and how it does.
-    pub(super) deadlines: Vec<(usize, Fluidity)>,
+    pub(super) deadlines: Deadlines,
     pub(super) waiting: Waiting,
     /// The place in the order of arrivals.
     pub(super) order: u64,
 }
 
 impl Flight {
-    pub(super) fn new(arrival: &Arrival<'_>, class: Class, slos: &[Slo], order: u64) -> Self {
+    /// A request that arrives; `room` was another's.
+    pub(super) fn new(
+        arrival: &Arrival<'_>,
+        class: Class,
+        slos: &[Slo],
+        order: u64,
+        (mut id, mut deadlines): (String, Deadlines),
+    ) -> Self {
         let judges = |slo: &Slo| slo.labels.iter().all(|(key, value)| arrival.label(key) == Some(value));
         let inside = !matches!(class, Class::Outside);
         let sets = slos.iter().enumerate().filter(|(_, slo)| inside && judges(slo));
+        arrival.id.clone_into(&mut id);
+        deadlines.clear();
+        deadlines.extend(sets.map(|(index, _)| (index, Fluidity::default())));
         Self {
-            id: arrival.id.to_owned(),
+            id,
             request: Request::arrive(arrival.t),
             prompt_tokens: arrival.prompt_tokens,
             class,
             max_itl: None,
-            deadlines: sets.map(|(index, _)| (index, Fluidity::default())).collect(),
+            deadlines,
             waiting: Waiting::default(),
             order,
         }

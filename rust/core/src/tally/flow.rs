@@ -108,7 +108,7 @@ impl Flow {
 
     /// Adds another run's.
     pub(super) fn merge(&mut self, other: Self) {
-        self.bins.merge(other.bins, FlowBin::default);
+        self.bins.merge(other.bins);
         self.arrivals = joined(self.arrivals, other.arrivals);
         self.ends = joined(self.ends, other.ends);
         self.residence_count += other.residence_count;

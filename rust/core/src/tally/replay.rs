@@ -3,9 +3,12 @@
 //! Emissions of one token each, which nearly all are, go through as a column.
 
 use super::flight::{Arrival, Class, Flight};
-use super::route::AnyBlock;
 use super::run::Run;
 use crate::request::{Event, Metric, Observation, Status};
+use crate::sketch::Gaps;
+
+/// Emissions that are taken as one column at most.
+const COLUMN: usize = 1024;
 
 /// Tokens of which only the number and the outer times are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +55,13 @@ impl Finished<'_> {
     }
 }
 
+/// How many tokens the emissions of a request say, and how many it has.
+#[derive(Clone, Copy)]
+struct Tokens {
+    emitted: u64,
+    output: u64,
+}
+
 /// Tokens that came in emissions of unknown sizes: each is taken to have brought an equal share.
 struct Chunks {
     tokens: u64,
@@ -73,57 +83,70 @@ impl Chunks {
 impl Run {
     /// Takes a whole request at once, whose arrival was admitted and whose id is free.
     pub fn request(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) {
-        let flight = self.request_in_flight(arrival, events, line);
+        let (class, tokens) = self.class_of(arrival, events);
+        let mut flight = self.depart(arrival, class);
+        self.take_all(&mut flight, events, tokens, line);
         let last = flight.request.last_event();
         if events.status == Status::Lost {
-            return self.lose(flight, last);
+            self.finish(&mut flight, last, last, Status::Lost, false);
+        } else {
+            // The end is a reading of the clock, given or not.
+            let given = events.end.unwrap_or(last);
+            let end = if self.admit(given, line) { given } else { last };
+            self.finish(&mut flight, end, end, events.status, events.degraded);
         }
-        let end = match events.end {
-            Some(end) if !self.admit(end, line) => last,
-            Some(end) => end,
-            None => last,
-        };
-        self.finish(flight, end, end, events.status, events.degraded);
+        self.reuse(flight);
     }
 
     /// The same for a request of which all is known but its end: status and end are not looked at.
     #[must_use]
     pub fn request_in_flight(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>, line: u64) -> Flight {
+        let (class, tokens) = self.class_of(arrival, events);
+        let mut flight = self.depart(arrival, class);
+        self.take_all(&mut flight, events, tokens, line);
+        flight
+    }
+
+    /// The class of a request all of whose tokens are known, and how many these are.
+    fn class_of(&mut self, arrival: &Arrival<'_>, events: &Finished<'_>) -> (Class, Tokens) {
         let emitted = events.emitted();
-        let output_tokens = events.untimed.map_or(events.output_tokens.unwrap_or(emitted), |tokens| tokens.n);
+        let output = events.untimed.map_or(events.output_tokens.unwrap_or(emitted), |tokens| tokens.n);
         let class = match &mut self.strata {
             _ if !self.settings.is_inside(arrival.t) => Class::Outside,
             None => Class::None,
-            Some(strata) => {
-                Class::Known(strata.class(arrival.prompt_tokens, output_tokens, |name| arrival.label(name)))
-            }
+            Some(strata) => Class::Known(strata.class(arrival.prompt_tokens, output, |name| arrival.label(name))),
         };
-        let mut flight = self.depart(arrival, class);
+        (class, Tokens { emitted, output })
+    }
+
+    /// Takes all that happens to a request between its arrival and its end.
+    fn take_all(&mut self, flight: &mut Flight, events: &Finished<'_>, tokens: Tokens, line: u64) {
+        let Tokens { emitted, output } = tokens;
         let rest = match events.untimed {
             Some(tokens) => {
-                self.replay(&mut flight, events, None, line);
+                self.replay(flight, events, None, line);
                 if let Some(rows) = &mut self.rows {
                     let (first, last) = (flight.request.first_emission(), flight.request.last_emission());
                     rows.set_untimed(flight.order, UntimedTokens { n: tokens.n, first, last });
                 }
                 tokens.n
             }
-            None if output_tokens == emitted => {
-                self.replay(&mut flight, events, None, line);
+            None if output == emitted => {
+                self.replay(flight, events, None, line);
                 0
             }
             None => {
-                let mut chunks = Chunks { tokens: output_tokens, emissions: events.emissions.len(), counted: 0 };
-                self.replay(&mut flight, &Finished { counts: &[], ..*events }, Some(&mut chunks), line);
-                flight.request.set_tokens_in_chunks(output_tokens);
-                output_tokens - chunks.counted
+                let mut chunks = Chunks { tokens: output, emissions: events.emissions.len(), counted: 0 };
+                self.replay(flight, &Finished { counts: &[], ..*events }, Some(&mut chunks), line);
+                flight.request.set_tokens_in_chunks(output);
+                output - chunks.counted
             }
         };
         if rest > 0 {
-            let at = flight.request.last_emission().or(flight.request.first_emission()).unwrap_or(arrival.t);
+            let at =
+                flight.request.last_emission().or(flight.request.first_emission()).unwrap_or(flight.request.arrival());
             self.each_block(&flight.class, at, |mut block| block.tokens(rest));
         }
-        flight
     }
 
     /// Merges the five sequences of a finished request by time and rank.
@@ -140,12 +163,25 @@ impl Run {
         let (mut resumes, mut preempts) = (events.resumes, events.preempts);
         let mut next = 0;
         let mut as_column = events.counts.is_empty();
-        while next < emissions.len()
-            || schedule.is_some()
-            || prefill.is_some()
-            || !resumes.is_empty()
-            || !preempts.is_empty()
-        {
+        loop {
+            // Emissions up to the next of the other events need no comparison.
+            let others = [schedule, prefill, resumes.first().copied(), preempts.first().copied()];
+            let until = others.into_iter().flatten().min().unwrap_or(i64::MAX);
+            while untimed.is_none() && next < emissions.len() && emissions[next] < until {
+                let before = flight.request.tokens();
+                let taken = if as_column { self.take_column(flight, &emissions[next..], until) } else { 0 };
+                next += taken;
+                if taken == 0 {
+                    // What is no column at once is none later: no more is looked at twice.
+                    as_column &= flight.request.last_emission().is_none();
+                    let (t, k) = (emissions[next], events.counts.get(next).map_or(1, |&k| k as u64));
+                    next += 1;
+                    if self.admit(t, line) {
+                        self.take(flight, t, Event::Tokens(k), line);
+                    }
+                }
+                self.share(flight, before, next, chunks.as_deref_mut());
+            }
             let heads = [
                 schedule.map(|t| (t, Event::Schedule)),
                 resumes.first().map(|&t| (t, Event::Resume)),
@@ -173,27 +209,6 @@ impl Run {
                 self.take(flight, t, event, line);
                 self.share(flight, before, next, chunks.as_deref_mut());
             }
-            // Emissions up to the next of the other events need no comparison.
-            if untimed.is_none() {
-                let others = [schedule, prefill, resumes.first().copied(), preempts.first().copied()];
-                let until = others.into_iter().flatten().min().unwrap_or(i64::MAX);
-                while next < emissions.len() && emissions[next] < until {
-                    let (t, k) = (emissions[next], events.counts.get(next).map_or(1, |&k| k as u64));
-                    next += 1;
-                    let before = flight.request.tokens();
-                    if self.admit(t, line) {
-                        self.take(flight, t, Event::Tokens(k), line);
-                    }
-                    self.share(flight, before, next, chunks.as_deref_mut());
-                    if as_column {
-                        let before = flight.request.tokens();
-                        let taken = self.take_column(flight, &emissions[next..], until);
-                        next += taken;
-                        as_column = taken > 0;
-                        self.share(flight, before, next, chunks.as_deref_mut());
-                    }
-                }
-            }
         }
     }
 
@@ -208,58 +223,47 @@ impl Run {
         }
     }
 
-    /// Takes emissions of one token each, up to `until`, as a column: those at the head whose times are in order and
-    /// not far ahead. Returns how many; the rest, if any, is for the general way.
+    /// Takes emissions of one token each, up to `until`, as a column, if their times are in order and not far ahead.
+    /// Returns how many; 0 where they, or the first emission of all, are for the general way.
     fn take_column(&mut self, flight: &mut Flight, times: &[i64], until: i64) -> usize {
-        let Some(last) = flight.request.last_emission() else { return 0 };
-        if self.timeline.is_some() || flight.request.last_event() != last {
-            return 0;
-        }
-        let mut gaps = std::mem::take(&mut self.gaps);
-        gaps.clear();
-        let mut before = last;
-        for &t in times {
-            if t < before || t >= until {
-                break;
-            }
-            gaps.push(t - before);
-            before = t;
-        }
-        let n = gaps.len();
+        let Some(before) = flight.request.last_emission() else { return 0 };
+        // All of a column counts in one bin.
+        let until = self.timeline.as_ref().map_or(until, |timeline| until.min(timeline.end_of_bin(times[0])));
+        let times = &times[..times.len().min(COLUMN)];
+        let times = match times.last() {
+            Some(&last) if last < until => times,
+            _ => &times[..times.iter().position(|&t| t >= until).unwrap_or(times.len())],
+        };
         // Far ahead or not is asked once for all: it can only be so if the last is.
-        if n > 0 && self.horizon.admits_plainly(before) {
-            self.horizon.accept(before);
-            flight.request.take_tokens(before, n as u64);
+        let Some(&last) = times.last().filter(|&&last| self.horizon.admits_plainly(last)) else { return 0 };
+        let mut gaps = std::mem::take(&mut self.gaps);
+        let in_order = times[0] >= flight.request.last_event() && gaps.read(self.settings.scale, before, times);
+        if in_order {
+            self.horizon.accept_run(last);
+            flight.request.take_tokens(last, times.len() as u64);
+            self.last_emission = self.last_emission.max(Some(last));
+            self.flow.emissions += times.len() as u64;
             if let Some(rows) = &mut self.rows {
-                rows.take_emissions(flight.order, &times[..n]);
+                rows.take_emissions(flight.order, times);
             }
-            self.flow.emissions += n as u64;
-            self.last_emission = self.last_emission.max(Some(before));
-            if flight.is_outside() {
-                self.gaps = gaps;
-                return n;
-            }
-            let largest = gaps.iter().copied().max().unwrap_or(0);
-            flight.max_itl = flight.max_itl.max(Some(largest));
-            self.slowest[Metric::Itl as usize].offer(largest, flight.order, &flight.id);
-            for (index, fluidity) in &mut flight.deadlines {
-                let slo = &self.settings.slos[*index];
-                for &gap in &gaps {
-                    fluidity.emission(slo, false, gap, 1);
-                }
-            }
-            self.each_block(&flight.class, before, |block| match block {
-                AnyBlock::Dense(block) => block.observe_column(&gaps),
-                AnyBlock::Sparse(block) => gaps.iter().for_each(|&gap| {
-                    block.output_tokens += 1;
-                    block.observe_gap(gap, 1);
-                }),
-            });
-            self.gaps = gaps;
-            return n;
+            self.observe_gaps(flight, before, times, &mut gaps);
         }
         self.gaps = gaps;
-        0
+        if in_order { times.len() } else { 0 }
+    }
+
+    /// Observes the gaps of emissions of one token each, all of which count in one bin.
+    fn observe_gaps(&mut self, flight: &mut Flight, before: i64, times: &[i64], gaps: &mut Gaps) {
+        if flight.is_outside() {
+            return;
+        }
+        let largest = gaps.largest_ns();
+        flight.max_itl = flight.max_itl.max(Some(largest));
+        self.slowest[Metric::Itl as usize].offer(largest, flight.order, &flight.id);
+        for (index, fluidity) in &mut flight.deadlines {
+            fluidity.emissions(&self.settings.slos[*index], gaps, before, times);
+        }
+        self.each_block(&flight.class, times[0], |mut block| block.gaps(gaps));
     }
 
     /// Takes one of the two known times of untimed tokens.

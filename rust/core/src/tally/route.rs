@@ -2,7 +2,7 @@
 
 use super::Block;
 use crate::request::{Ending, Metric};
-use crate::sketch::{Dense, Sparse};
+use crate::sketch::{Dense, Gaps, Sparse};
 use crate::slo::{Fluidity, Slo};
 
 /// A block of either kind of store.
@@ -46,6 +46,11 @@ impl AnyBlock<'_> {
             block.output_tokens += k;
             block.observe_gap(gap_ns, k);
         });
+    }
+
+    #[inline]
+    pub(super) fn gaps(&mut self, gaps: &mut Gaps) {
+        on!(self, block => block.observe_gaps(gaps));
     }
 
     #[inline]

@@ -73,7 +73,7 @@ impl RowLabel {
 /// The rows of a run, in the order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
-    rows: Vec<Row>,
+    all: Vec<Row>,
     labels: Vec<RowLabel>,
     emissions: u64,
     most: u64,
@@ -83,7 +83,7 @@ impl Rows {
     /// No row yet. Of more than so many emissions none is kept.
     #[must_use]
     pub fn new(most: u64) -> Self {
-        Self { rows: Vec::new(), labels: Vec::new(), emissions: 0, most }
+        Self { all: Vec::new(), labels: Vec::new(), emissions: 0, most }
     }
 
     /// Whether there were more emissions than are kept.
@@ -101,7 +101,7 @@ impl Rows {
     /// The rows.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
-        &self.rows
+        &self.all
     }
 
     /// The labels, in the order of the first rows that bear them.
@@ -111,7 +111,7 @@ impl Rows {
     }
 
     pub(super) fn arrive(&mut self, arrival: &Arrival<'_>) {
-        let at = self.rows.len();
+        let at = self.all.len();
         for (index, (name, _)) in arrival.labels.iter().enumerate() {
             // Of a label given twice the last counts.
             if arrival.labels[index + 1..].iter().any(|(later, _)| later == name) {
@@ -121,7 +121,7 @@ impl Rows {
             let code = self.label(name).code(value);
             self.set(name, at, code);
         }
-        self.rows.push(Row {
+        self.all.push(Row {
             id: arrival.id.to_owned(),
             arrive: arrival.t,
             prompt_tokens: arrival.prompt_tokens,
@@ -152,7 +152,7 @@ impl Rows {
 
     /// An event of the row was accepted.
     pub(super) fn take(&mut self, row: u64, t: i64, event: Event) {
-        let row = &mut self.rows[row as usize];
+        let row = &mut self.all[row as usize];
         match event {
             Event::Schedule => row.schedule = Some(t),
             Event::Prefill => row.prefill = Some(t),
@@ -178,24 +178,24 @@ impl Rows {
     pub(super) fn take_emissions(&mut self, row: u64, times: &[i64]) {
         self.emissions += times.len() as u64;
         if self.emissions <= self.most {
-            self.rows[row as usize].times.extend_from_slice(times);
+            self.all[row as usize].times.extend_from_slice(times);
         }
     }
 
     /// The row's tokens have no times of their own.
     pub(super) fn set_untimed(&mut self, row: u64, tokens: UntimedTokens) {
-        self.rows[row as usize].untimed = Some(tokens);
+        self.all[row as usize].untimed = Some(tokens);
     }
 
     pub(super) fn end(&mut self, row: u64, end: RowEnd) {
-        self.rows[row as usize].end = Some(end);
+        self.all[row as usize].end = Some(end);
     }
 
     /// Adds the rows of the next input.
     pub(super) fn merge(&mut self, other: Self) {
-        let at = self.rows.len();
+        let at = self.all.len();
         self.emissions += other.emissions;
-        self.rows.extend(other.rows);
+        self.all.extend(other.all);
         for theirs in other.labels {
             let label = self.label(&theirs.name);
             label.codes.resize(at, -1);
@@ -203,7 +203,7 @@ impl Rows {
             label.codes.extend(theirs.codes.iter().map(|&code| usize::try_from(code).map_or(-1, |code| codes[code])));
         }
         if self.is_over() {
-            self.rows.iter_mut().for_each(|row| row.times = Vec::new());
+            self.all.iter_mut().for_each(|row| row.times = Vec::new());
         }
     }
 }

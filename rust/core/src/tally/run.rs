@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use super::flight::{Arrival, Class, Flight};
+use super::flight::{Arrival, Class, Deadlines, Flight};
 use super::route::AnyBlock;
 use super::rows::{RowEnd, Rows};
 use super::settings::{Counter, Settings};
 use super::{Block, Flow, Grid, Slowest};
 use crate::bounds::MAX_CLASSES;
 use crate::request::{Event, Metric, Observation, Status};
-use crate::sketch::{Dense, Sparse};
+use crate::sketch::{Dense, Gaps, Sparse};
 use crate::strata::Strata;
 use crate::window::{Horizon, Pane, Timeline};
 
@@ -24,7 +24,7 @@ pub struct Run {
     pub(super) strata: Option<Strata>,
     classes: Vec<Block<Sparse>>,
     other: Option<Block<Sparse>>,
-    pub(super) timeline: Option<Timeline<Block<Sparse>>>,
+    pub(super) timeline: Option<Timeline<Box<Block<Sparse>>>>,
     pub(super) slowest: [Slowest; 8],
     pub(super) flow: Flow,
     grid: Grid,
@@ -39,7 +39,8 @@ pub struct Run {
     /// Refusals since they were last asked for: (line, why).
     refusals: Vec<(u64, Counter)>,
     /// Kept from request to request to be filled again.
-    pub(super) gaps: Vec<i64>,
+    pub(super) gaps: Gaps,
+    spare: (String, Deadlines),
 }
 
 /// Refusals that are kept for the asking.
@@ -69,7 +70,8 @@ impl Run {
             arrivals: 0,
             rows: None,
             refusals: Vec::new(),
-            gaps: Vec::new(),
+            gaps: Gaps::default(),
+            spare: Default::default(),
             settings,
         })
     }
@@ -112,7 +114,7 @@ impl Run {
 
     /// The timeline, where one is asked for.
     #[must_use]
-    pub fn timeline(&self) -> Option<&Timeline<Block<Sparse>>> {
+    pub fn timeline(&self) -> Option<&Timeline<Box<Block<Sparse>>>> {
         self.timeline.as_ref()
     }
 
@@ -229,7 +231,8 @@ impl Run {
     }
 
     pub(super) fn depart(&mut self, arrival: &Arrival<'_>, class: Class) -> Flight {
-        let flight = Flight::new(arrival, class, &self.settings.slos, self.arrivals);
+        let room = std::mem::take(&mut self.spare);
+        let flight = Flight::new(arrival, class, &self.settings.slos, self.arrivals, room);
         self.arrivals += 1;
         self.horizon.accept(arrival.t);
         self.flow.arrive(arrival.t);
@@ -264,7 +267,7 @@ impl Run {
             apply(AnyBlock::Sparse(block));
         }
         if let Some(timeline) = &mut self.timeline {
-            apply(AnyBlock::Sparse(timeline.bin_at(t, || Block::new(&self.settings))));
+            apply(AnyBlock::Sparse(timeline.bin_at(t, || Box::new(Block::new(&self.settings)))));
         }
     }
 
@@ -391,13 +394,21 @@ impl Run {
             self.lose(flight, t);
             return;
         }
-        self.finish(flight, t, t, status, degraded);
+        self.finish(&mut flight, t, t, status, degraded);
+        self.reuse(flight);
     }
 
     /// Ends a request as lost, found out at `detected`; what waits has been taken.
-    pub fn lose(&mut self, flight: Flight, detected: i64) {
+    pub fn lose(&mut self, mut flight: Flight, detected: i64) {
         let last = flight.request.last_event();
-        self.finish(flight, last, detected, Status::Lost, false);
+        self.finish(&mut flight, last, detected, Status::Lost, false);
+        self.reuse(flight);
+    }
+
+    /// Keeps the room that an ended request took.
+    #[inline(always)]
+    pub(super) fn reuse(&mut self, flight: Flight) {
+        self.spare = (flight.id, flight.deadlines);
     }
 
     /// Ends what is left at the end of all inputs, whose newest time is `newest`. Returns whether it was lost; if not
@@ -410,10 +421,10 @@ impl Run {
         lost
     }
 
-    pub(super) fn finish(&mut self, mut flight: Flight, t: i64, counted_at: i64, status: Status, degraded: bool) {
+    pub(super) fn finish(&mut self, flight: &mut Flight, t: i64, counted_at: i64, status: Status, degraded: bool) {
         let tokens = flight.request.tokens();
         let preemptions = flight.request.preemptions();
-        let ending = flight.request.clone().end(t, status);
+        let ending = flight.request.end(t, status);
         self.clamped += u64::from(ending.clamped);
         let at = counted_at.max(ending.at);
         if status != Status::Lost {
@@ -448,10 +459,11 @@ impl Run {
         for (metric, ns) in ending.observed() {
             self.slowest[metric as usize].offer(ns, flight.order, &flight.id);
         }
-        let slos = Arc::clone(&self.settings.slos);
+        let judged = (!flight.deadlines.is_empty()).then(|| Arc::clone(&self.settings.slos));
         self.each_block(&flight.class, at, |mut block| {
             block.end(&ending, degraded);
-            for (index, fluidity) in &flight.deadlines {
+            for (index, fluidity) in judged.iter().flat_map(|_| &flight.deadlines) {
+                let slos = judged.as_deref().unwrap_or_default();
                 block.judge(*index, &slos[*index], &ending, flight.max_itl, fluidity);
             }
         });
@@ -487,7 +499,7 @@ impl Run {
             }
         }
         if let (Some(mine), Some(theirs)) = (&mut self.timeline, other.timeline) {
-            mine.merge(theirs, || Block::new(&self.settings));
+            mine.merge(theirs);
         }
         for (mine, theirs) in self.slowest.iter_mut().zip(other.slowest) {
             mine.merge(theirs);

@@ -6,6 +6,12 @@ pub trait Pane {
     fn absorb(&mut self, other: &Self);
 }
 
+impl<P: Pane> Pane for Box<P> {
+    fn absorb(&mut self, other: &Self) {
+        (**self).absorb(other);
+    }
+}
+
 impl Pane for u64 {
     fn absorb(&mut self, other: &Self) {
         *self += other;

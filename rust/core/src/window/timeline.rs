@@ -10,14 +10,16 @@ pub struct Timeline<P> {
     width_ns: i64,
     most: i64,
     first: i64,
-    bins: VecDeque<Option<Box<P>>>,
+    bins: VecDeque<Option<P>>,
+    /// From where to where the bin reaches that was asked for last, and its place.
+    near: (i64, i64, usize),
 }
 
 impl<P: Pane> Timeline<P> {
     /// No bin yet. The width is positive and doubles past `most` bins, of which there are at least 2.
     #[must_use]
     pub fn new(width_ns: i64, most: i64) -> Self {
-        Self { width_ns, most, first: 0, bins: VecDeque::new() }
+        Self { width_ns, most, first: 0, bins: VecDeque::new(), near: (0, 0, 0) }
     }
 
     /// The width of the bins as they are now.
@@ -26,13 +28,21 @@ impl<P: Pane> Timeline<P> {
         self.width_ns
     }
 
+    /// Where the bin of a time ends, as wide as bins are now.
+    #[must_use]
+    pub fn end_of_bin(&self, t: i64) -> i64 {
+        t.div_euclid(self.width_ns).saturating_add(1).saturating_mul(self.width_ns)
+    }
+
     /// The bin of a time.
     pub fn bin_at(&mut self, t: i64, empty: impl FnOnce() -> P) -> &mut P {
-        self.slot_at(t).get_or_insert_with(|| Box::new(empty()))
+        let (start, end, at) = self.near;
+        let at = if start <= t && t < end { at } else { self.place(t) };
+        self.bins[at].get_or_insert_with(empty)
     }
 
     /// The place for the bin of a time.
-    fn slot_at(&mut self, t: i64) -> &mut Option<Box<P>> {
+    fn place(&mut self, t: i64) -> usize {
         let mut number = t.div_euclid(self.width_ns);
         if self.bins.is_empty() {
             self.first = number;
@@ -52,11 +62,15 @@ impl<P: Pane> Timeline<P> {
         while number >= self.first + self.bins.len() as i64 {
             self.bins.push_back(None);
         }
-        &mut self.bins[(number - self.first) as usize]
+        let at = (number - self.first) as usize;
+        let start = number * self.width_ns;
+        self.near = (start, start.saturating_add(self.width_ns), at);
+        at
     }
 
     /// Doubles the width.
     pub fn widen(&mut self) {
+        self.near = (0, 0, 0);
         let narrow = std::mem::take(&mut self.bins);
         let first = self.first;
         self.width_ns = self.width_ns.saturating_mul(2);
@@ -75,7 +89,7 @@ impl<P: Pane> Timeline<P> {
     }
 
     /// Adds another run's bins, at the coarser of the two widths.
-    pub fn merge(&mut self, mut other: Self, empty: impl Fn() -> P) {
+    pub fn merge(&mut self, mut other: Self) {
         while self.width_ns < other.width_ns {
             self.widen();
         }
@@ -86,13 +100,17 @@ impl<P: Pane> Timeline<P> {
             let start = other.first * other.width_ns;
             other.first += 1;
             let Some(bin) = bin else { continue };
-            self.slot_at(start).get_or_insert_with(|| Box::new(empty())).absorb(&bin);
+            let at = self.place(start);
+            match &mut self.bins[at] {
+                Some(there) => there.absorb(&bin),
+                empty => *empty = Some(bin),
+            }
         }
     }
 
     /// The bins that hold something, with the times at which they start, in order.
     pub fn iter(&self) -> impl Iterator<Item = (i64, &P)> {
         let numbered = (self.first..).zip(&self.bins);
-        numbered.filter_map(|(number, bin)| Some((number * self.width_ns, bin.as_deref()?)))
+        numbered.filter_map(|(number, bin)| Some((number * self.width_ns, bin.as_ref()?)))
     }
 }
