@@ -131,7 +131,7 @@ def _edges(scale: int) -> Floats:
     """s: 0, the edges of all buckets of a scale, and infinity: between which the values of the buckets lie, from the
     zero bucket to the overflow bucket. Within one unit in the last place.
 
-    >>> edges = _edges(6)
+    >>> edges = _edges(6).tolist()
     >>> edges[0], edges[1] == 2**-20, edges[-2], edges[-1], len(edges)
     (0.0, True, 4096.0, inf, 2051)
     """
