@@ -190,3 +190,26 @@ def test_the_summary() -> None:
     assert summary.normalised["itl"]["mean"] == pytest.approx(0.007735606839)
     assert summary.normalised["requests"] == {"succeeded": 88, "failed": 32}
     assert summary.normalised["duration"] == 6.25277056
+
+
+def test_chunks_are_no_count_of_tokens() -> None:
+    """Without any request's number of tokens there is no TPOT, although there are chunks to be counted."""
+    records = only(
+        jsonl([row(metrics={"output_sequence_length": None}), row(2_000, metrics={"output_sequence_length": None})])
+    )
+    assert (records.output_tokens == ABSENT).all()
+    assert (
+        records.absent["latency.tpot"]
+        == records.absent["tokens.output"]
+        == "the file does not have the outputs' lengths"
+    )
+    assert "latency.tpot" not in only(jsonl([row(), row(2_000, metrics={"output_sequence_length": None})])).absent
+    # Of requests that failed nobody expects one.
+    assert (
+        "latency.tpot" not in only(jsonl([row(metrics={"output_sequence_length": None}, error={"code": 500})])).absent
+    )
+
+
+def test_a_duration_without_nanoseconds_spoils_its_row() -> None:
+    records = only(jsonl([row(), row(2_000, metrics={"request_latency": {"value": 1e300, "unit": "ms"}})]))
+    assert (len(records), records.skipped) == (1, {"bad_value": 1})

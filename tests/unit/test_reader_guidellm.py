@@ -228,3 +228,14 @@ def test_the_durations_are_as_exact_as_the_file() -> None:
     own = document("guidellm.json.gz")["benchmarks"][0]["requests"]["successful"]
     assert (records.ttft * 1e3).tolist() == pytest.approx([one["time_to_first_token_ms"] for one in own], rel=1e-12)
     assert close(means(counted(records))["ttft"][1], float(np.mean(records.ttft)))
+
+
+def test_without_usage_there_is_no_tpot_and_no_verdict_on_it() -> None:
+    text = dumped(report([request(output_metrics={}) for _ in range(3)]))
+    records = only(text)
+    assert (
+        records.absent["latency.tpot"]
+        == records.absent["tokens.output"]
+        == "the file does not have the outputs' lengths"
+    )
+    assert "latency.tpot" not in only(dumped(report([request(output_metrics={}), request()]))).absent

@@ -315,9 +315,16 @@ def _head_of_stream(path: str, stack: ExitStack) -> tuple[str, bytes]:
         descriptor = os.open(path, os.O_RDONLY)
         stack.callback(os.close, descriptor)
         source = f"/dev/fd/{descriptor}"
-    head = b""
-    while len(head) < readers.HEAD and readers.detect(readers.head(head)) is None:
+    head, asked = b"", readers.HEAD
+    while readers.detect(readers.head(head)) is None:
+        if len(head) >= asked:
+            if not readers.needs_more(readers.head(head)):
+                break
+            asked = 4 * len(head)
+        # As it comes where a line may tell it; past that in ever larger pieces, each of which is looked through.
         block = os.read(descriptor, readers.HEAD)
+        while asked > readers.HEAD and len(head) + len(block) < asked and (more := os.read(descriptor, readers.HEAD)):
+            block += more
         if not block:
             break
         head += block

@@ -5,7 +5,7 @@ which of its formats it is, `read` gives its runs. All of them read plain, gzip 
 numbers, never a document. A row at fault is left out, counted by reason and named; what came before a fault is kept.
 """
 
-from tokenpulse.readers.detection import HEAD, OWN, detect, head
+from tokenpulse.readers.detection import HEAD, OWN, detect, head, needs_more
 from tokenpulse.readers.opening import read
 
-__all__ = ["HEAD", "OWN", "detect", "head", "read"]
+__all__ = ["HEAD", "OWN", "detect", "head", "needs_more", "read"]

@@ -34,6 +34,7 @@ from tokenpulse.readers.rows import (
     optional,
     seconds,
     statuses,
+    uncounted,
     unique,
     unsummed,
     whole,
@@ -139,6 +140,7 @@ class _Rows:
         if not len(chunks.values):
             absent["latency.itl"] = "no request has inter_chunk_latency: the answers were not streamed"
         reasoning = ints(self.counts["reasoning_token_count"])
+        absent |= uncounted(ints(self.counts["output_sequence_length"]), statuses(self.status))
         records = Records(
             tool="aiperf",
             format=REQUESTS,

@@ -23,12 +23,26 @@ from tokenpulse.readers import (
 from tokenpulse.readers.keys import keys_of
 
 HEAD = 65_536
-"""How many decompressed bytes a format is told by."""
+"""How many decompressed bytes a format is told by, if they tell it."""
+FURTHER = 4 << 20
+"""How many of a JSON text that has no key in them by which it could be told: a long text may stand first."""
 OWN = own.FORMAT
 """Our own lines, which `engine.reduce_paths` reads."""
 PARQUET, ARROW, CSV = "parquet", "arrow", "csv"
 TABLES = (PARQUET, ARROW, CSV)
 """Tables of our own columns, which `readers.table` reads."""
+IN_ARRAYS = frozenset({inference_perf.REQUESTS, llmperf.REQUESTS})
+"""Formats whose tools write an array of requests."""
+
+EITHER_WAY = IN_ARRAYS | {
+    aiperf.REQUESTS,
+    sglang.FORMAT,
+    stat_logger.FORMAT,
+    traces.MOONCAKE,
+    vllm.DETAILED,
+    vllm.SUMMARY,
+}
+"""Formats that are read one after the other as well as in an array, however their tool writes them."""
 
 # The first that recognises the keys has the file: those whose keys are the most particular come first.
 _JSON: tuple[Callable[[Set[str]], str | None], ...] = (
@@ -76,24 +90,39 @@ def first_recognised(
 ) -> str | None:
     """What the first value that any candidate knows is: a log may begin with a line that is nobody's."""
     for keys in values:
-        for recognises in candidates:
-            if (found := recognises(keys)) is not None:
-                return found
+        # As the tool writes it; else the elements of an array in place of values, or values in place of elements.
+        inside = {key.removeprefix("[].") for key in keys if key.startswith("[].")}
+        for known in (keys, inside or {f"[].{key}" for key in keys}):
+            for recognises in candidates:
+                if (found := recognises(known)) is not None and (known is keys or found in EITHER_WAY):
+                    return found
     return None
 
 
 def head(source: str | bytes) -> bytes:
-    """The first `HEAD` bytes of a file, or of its beginning, decompressed. Raises OSError.
+    """The first `HEAD` bytes of a file, or of its beginning, decompressed; up to `FURTHER` of JSON that needs them.
+
+    Raises OSError.
 
     >>> head(b"plain")
     b'plain'
+    >>> len(head(b'{"a": "' + b"x" * 100_000 + b'", "ttfts": [], "itls": []}'))
+    100033
     """
-    blocks = b""
+    blocks, enough = b"", HEAD
     try:
         for block in PlainBytes(source):
             blocks += block
-            if len(blocks) >= HEAD:
+            if enough == HEAD and len(blocks) >= HEAD and needs_more(blocks[:HEAD]):
+                enough = FURTHER
+            if len(blocks) >= enough:
                 break
     except DecodeError:
         pass  # what came before is enough, or there is nothing to be told
-    return blocks[:HEAD]
+    return blocks[:enough]
+
+
+def needs_more(text: bytes) -> bool:
+    """Whether a beginning of `HEAD` bytes or more is JSON whose format the bytes after it may tell."""
+    begins = text[:1024].decode("utf-8-sig", errors="replace").lstrip()[:1]
+    return begins in ("{", "[") and len(text) < FURTHER and detect(text) is None

@@ -5,9 +5,10 @@ A fault of the text ends the reading of a document, or of a line; it is counted,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from tokenpulse.engine import DecodeError, FormatError, JsonDocument, PlainBytes, Progress
 from tokenpulse.readers.rows import Faults, UnreadableError, obj, parse
@@ -19,14 +20,45 @@ _BETWEEN_PROGRESS = 256
 """Parts of a document between two calls of a source's `progress`."""
 _LONGEST_LINE = 64 << 20
 
+Shape: TypeAlias = Literal["usual", "array", "rows", "values"]
+"""How the values of a file stand in it: as its tool writes them; as the elements of one array instead of one after the
+other; one after the other instead of as the elements of an array; or one after the other on many lines each."""
+
+
+def shape_of(head: bytes, *, in_array: bool) -> Shape:
+    """How the values of a file stand in it that begins so, where its tool writes them `in_array` or one after another.
+
+    >>> shape_of(b'[{"a": 1}]', in_array=True), shape_of(b'[{"a": 1}]', in_array=False)
+    ('usual', 'array')
+    >>> shape_of(b'{"a": 1}', in_array=True), shape_of(b'{"a":\\n 1}', in_array=False)
+    ('rows', 'values')
+    """
+    text = head.decode("utf-8-sig", errors="replace").lstrip()
+    if in_array:
+        return "rows" if text.startswith("{") else "usual"
+    if text.startswith("["):
+        return "array"
+    line, newline, _ = text.partition("\n")
+    if not newline:
+        return "usual"
+    try:
+        _, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return "values" if line.strip() == "{" else "usual"
+    return "values" if end > len(line) else "usual"
+
 
 @dataclass(frozen=True)
 class Source:
-    """What is read: a path or bytes, and the name under which faults are reported."""
+    """What is read: a path or bytes, the name under which faults are reported, and how its values stand in it.
+
+    Whatever the shape, a reader asks for parts, and gets them, by the paths of a file as its tool writes it.
+    """
 
     where: str | bytes
     name: str
     progress: Progress | None = None
+    shape: Shape = "usual"
 
     def document(
         self,
@@ -38,16 +70,41 @@ class Source:
         lines: bool = False,
     ) -> JsonDocument:
         """The source as a stream of JSON parts."""
+        select, columns, integers, skip = (
+            [self._there(path) for path in paths] for paths in (select, columns, integers, skip)
+        )
         return JsonDocument(
-            self.where, name=self.name, select=select, columns=columns, integers=integers, skip=skip, lines=lines
+            self.where,
+            name=self.name,
+            select=select,
+            columns=columns,
+            integers=integers,
+            skip=skip,
+            lines=lines and self.shape == "usual",
         )
 
     def parts(self, document: JsonDocument) -> Iterator[tuple[str, tuple[int, ...], Any]]:
         """The document's parts, telling how far it is."""
-        for place, part in enumerate(document):
+        for place, (path, at, value) in enumerate(document):
             if place % _BETWEEN_PROGRESS == 0:
                 self.tell(document)
-            yield part
+            yield self._here(path), at, value
+
+    def _there(self, path: str) -> str:
+        """A reader's path as it is in the file."""
+        if self.shape == "array":
+            return "[*]" if path == "$" else f"[*].{path}"
+        if self.shape == "rows":
+            return "$" if path == "[*]" else path.removeprefix("[*].")
+        return path
+
+    def _here(self, path: str) -> str:
+        """A path in the file as the reader knows it."""
+        if self.shape == "array":
+            return "$" if path == "[*]" else path.removeprefix("[*].")
+        if self.shape == "rows":
+            return "[*]" if path == "$" else f"[*].{path}"
+        return path
 
     def tell(self, reading: JsonDocument | PlainBytes) -> None:
         """Calls `progress`, if there is one."""
@@ -84,13 +141,12 @@ def _lines(source: Source, faults: Faults, document: JsonDocument) -> Iterator[t
             for path, _, value in source.parts(document):
                 yield path, value
             return
-        except FormatError as error:
+        except FAULTS as error:
             faults.skip(getattr(error, "line", None), reason_of(error), str(error))
+            if source.shape != "usual" or isinstance(error, DecodeError):
+                return
             document.skip_line()
             yield "", None
-        except DecodeError as error:
-            faults.skip(getattr(error, "line", None), reason_of(error), str(error))
-            return
 
 
 def json_lines(source: Source, faults: Faults) -> Iterator[tuple[int, Any]]:
@@ -136,7 +192,7 @@ def elements(
 ) -> Iterator[tuple[str, tuple[int, ...], Any]]:
     """What is selected, parsed; a fault of the document ends it, is counted, and what came before is kept.
 
-    Of a key given twice the last counts: what came under the first is followed by an item whose value is
+    Of a key given twice the last counts: what was selected under the first is followed by an item whose value is
     `FORGET`.
     """
     document = source.document(select=select, skip=skip)
@@ -145,7 +201,8 @@ def elements(
         for path, at, value in source.parts(document):
             given = True
             if value is None:
-                yield path, at, FORGET
+                if any(f"{wanted}.".startswith((f"{path}.", f"{path}[")) for wanted in select):
+                    yield path, at, FORGET
                 continue
             try:
                 known = parse(value) if isinstance(value, bytes) else value

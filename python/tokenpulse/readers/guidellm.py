@@ -29,6 +29,7 @@ from tokenpulse.readers.rows import (
     point,
     scalars,
     statuses,
+    uncounted,
     unique,
     whole,
 )
@@ -196,7 +197,8 @@ class _Rows:
             run=about,
             summary=figures,
             absent=SERVER_SIDE
-            | {"latency.itl": "the file has the first and the last token's time of each request only"},
+            | {"latency.itl": "the file has the first and the last token's time of each request only"}
+            | uncounted(ints(self.output), statuses(self.status)),
             definitions=dict(DEFINITIONS),
             **self.faults.taken(),
         ).take(rows)

@@ -21,8 +21,8 @@ from tokenpulse.readers import (
     traces,
     vllm,
 )
-from tokenpulse.readers.detection import TABLES, detect, head
-from tokenpulse.readers.documents import FAULTS, Forget, Source, reason_of
+from tokenpulse.readers.detection import EITHER_WAY, IN_ARRAYS, TABLES, detect, head
+from tokenpulse.readers.documents import FAULTS, Forget, Shape, Source, reason_of, shape_of
 from tokenpulse.readers.rows import UnreadableError
 from tokenpulse.readers.table import Table
 from tokenpulse.records import Records, Summary, Workload
@@ -70,14 +70,16 @@ def read(
     """
     if name is None:
         name = source if isinstance(source, str) else "<bytes>"
-    known = format or detect(head(source))
+    start = head(source)
+    known = format or detect(start)
     if known in TABLES:
         return [table.read(source, name=name, format=known)]
     if known not in _READERS:
         raise FormatError(f"{name}: unknown format; expected a file of a tool that is named in docs/formats.md")
+    shape: Shape = shape_of(start, in_array=known in IN_ARRAYS) if known in EITHER_WAY else "usual"
     runs: list[Run] = []
     try:
-        for run in _READERS[known](Source(source, name, progress)):
+        for run in _READERS[known](Source(source, name, progress, shape)):
             if isinstance(run, Forget):
                 runs.clear()
             else:

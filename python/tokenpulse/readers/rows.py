@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,11 @@ NOTICES = 5
 """Notices an input keeps."""
 MAX_TOKENS = 2**40
 MAX_TIME = 2**63 - 1
+MAX_SECONDS = 9.2e9
+"""What has more has no 64 bits of nanoseconds; 292 years."""
 STATUS = {name: place for place, name in enumerate(STATUSES)}
+
+_NUMBER = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?")
 
 UNTRACED = "the tool records nothing of what the server does inside"
 """Why a client's file has no queue, scheduling and prefill time."""
@@ -139,9 +144,9 @@ def number(value: Any, name: str) -> float:
 
 
 def seconds(value: Any, name: str) -> float:
-    """A duration of 0 or more, or NaN."""
+    """A duration of 0 or more whose nanoseconds fit 64 bits, or NaN."""
     known = number(value, name)
-    if known < 0:
+    if known < 0 or known >= MAX_SECONDS:
         raise UnreadableError("bad_value", f"{name}: expected a duration of 0 or more, got {known!r}")
     return known
 
@@ -149,7 +154,7 @@ def seconds(value: Any, name: str) -> float:
 def point(value: Any, name: str) -> float:
     """A point in time in seconds on any clock, whose nanoseconds fit 64 bits; NaN where there is none."""
     known = number(value, name)
-    if not math.isnan(known) and not 0 <= known < 9.2e9:
+    if not math.isnan(known) and not 0 <= known < MAX_SECONDS:
         raise UnreadableError("bad_value", f"{name}: expected a time in seconds, got {known!r}")
     return known
 
@@ -280,12 +285,16 @@ def statuses(column: Sequence[int] | bytes | bytearray) -> NDArray[np.uint8]:
 
 
 def scalars(value: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers of an object by key, as floats; null is NaN, anything else is left out."""
+    """The numbers of an object by key, as floats, also those in quotes; anything else is left out.
+
+    >>> scalars({"a": 1, "b": "2.5", "c": "2.5 s", "d": True, "e": None}, "x.")
+    {'x.a': 1.0, 'x.b': 2.5}
+    """
     found: dict[str, float] = {}
     for key, member in value.items():
         if isinstance(member, bool):
             continue
-        if isinstance(member, (int, float)):
+        if isinstance(member, (int, float)) or (isinstance(member, str) and _NUMBER.fullmatch(member)):
             try:
                 found[prefix + key] = float(member)
             except OverflowError:
@@ -302,6 +311,14 @@ def unique(ids: list[str | None]) -> list[str] | None:
     """The ids if every row has one of its own, else None: rows are then known by their numbers."""
     known = [clean(name) for name in ids if name is not None]
     return known if len(known) == len(ids) == len(set(known)) else None
+
+
+def uncounted(output: Ints, status: NDArray[np.uint8]) -> dict[str, str]:
+    """What a file cannot give where no request that succeeded has a count of its tokens, and why."""
+    succeeded = np.isin(status, (STATUS["stop"], STATUS["length"]))
+    if not succeeded.any() or (output[succeeded] != ABSENT).any():
+        return {}
+    return dict.fromkeys(("tokens.output", "latency.tpot"), "the file does not have the outputs' lengths")
 
 
 def unsummed(records: Records, faults: Faults) -> None:

@@ -129,6 +129,8 @@ class _Log:
 
     def _finished(self, row: dict[str, Any], stamp: float) -> dict[str, Any]:
         reason = row.get("finish_reason", 0)
+        if isinstance(reason, str) and reason.isdecimal():
+            reason = int(reason)
         status = _FINISHED.get(reason) if isinstance(reason, int) else _NAMED.get(str(reason).lower())
         if status is None:
             raise UnreadableError(
