@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from profiling import run, runs
 
@@ -112,3 +113,22 @@ def test_rows_in_flight_are_no_failures() -> None:
     assert profile("vllm", waiting)["failed"] == 0
     assert profile("tokenpulse", waiting)["requests"]["in_flight"] == 1
     assert "error_request_count" not in profile("aiperf", waiting)
+
+
+def test_a_request_years_after_the_others_costs_vllms_profile_no_memory() -> None:
+    (known,) = runs("vllm_bench_detailed.json.gz")
+    assert known.start is not None
+    late = replace(known, start=np.where(np.arange(len(known)) == 5, known.start + 4e9, known.start))
+    usual, odd = profile("vllm", known), profile("vllm", late)
+    assert usual["max_concurrent_requests"] - 1 <= odd["max_concurrent_requests"] <= usual["max_concurrent_requests"]
+    assert 0 < odd["max_output_tokens_per_s"] <= usual["max_output_tokens_per_s"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_figures_that_overflow_are_null_and_no_warning() -> None:
+    (known,) = runs("genai_bench.json.gz")
+    odd = replace(
+        known, own={name: np.where(np.arange(len(known)) == 0, 1e308, one) for name, one in known.own.items()}
+    )
+    for tool in PROFILES:
+        assert plain(profile(tool, odd))

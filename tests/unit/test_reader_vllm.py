@@ -161,7 +161,12 @@ def test_numbers_as_text_null_and_nan() -> None:
 def test_rows_with_values_that_can_be_none_are_skipped() -> None:
     inf = float("inf")
     assert run(ttfts=[inf, 0.0, 0.25]).output_tokens.tolist() == [ABSENT, 1]
-    for changed in ({"itls": [[], [], [-0.1]]}, {"latencies": [0.2, 0.0, -1.0]}, {"output_lens": [3, 0, -1]}):
+    for changed in (
+        {"itls": [[], [], [-0.1]]},
+        {"latencies": [0.2, 0.0, -1.0]},
+        {"start_times": [100.0, 100.5, 1e300]},
+        {"output_lens": [3, 0, -1]},
+    ):
         records = run(**changed)
         assert (statuses(records), records.skipped) == (["stop", "error"], {"bad_value": 1})
         assert "row 3" in records.notices[0]["message"]

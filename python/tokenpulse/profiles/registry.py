@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from tokenpulse.model import SLO
 from tokenpulse.profiles import (
     aiperf,
@@ -96,7 +98,8 @@ def profile(
         records = replace(records, summary={**records.summary, **summary})
     rows = Rows(records)
     limits = rows.limits(goodput)
-    found = chosen.figures(rows, limits)
+    with np.errstate(over="ignore", invalid="ignore"):  # a file may hold 1e308; what is no number becomes null
+        found = chosen.figures(rows, limits)
     said: Figures = _finite(found)
     said["tokenpulse"] = {
         "choices": chosen.choices.to_dict(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -170,13 +171,13 @@ def busiest_second(rows: Rows) -> float | None:
     starts, firsts, gaps = rows.start[ok], rows.ttft[ok], rows.gaps.select(ok)
     origin = np.nanmin(starts)
     seconds = math.ceil(float(np.nanmax(starts + rows.latency[ok]) - origin)) + 1
-    counts = np.zeros(seconds)
+    counts = Counter[int]()  # as many as there are chunks, however long the run
     for start, first, steps in zip(starts, firsts, gaps, strict=True):
         # One after the other, as vLLM adds them up: the last bit decides into which second a chunk falls.
         times = np.cumsum(np.concatenate(([start + first], steps)))
         places = (times[~np.isnan(times)] - origin).astype(np.int64)
-        np.add.at(counts, places[(places >= 0) & (places < seconds)], 1)
-    return float(counts.max())
+        counts.update(places[(places >= 0) & (places < seconds)].tolist())
+    return float(max(counts.values(), default=0))
 
 
 def most_at_once(rows: Rows) -> int | None:
@@ -194,9 +195,11 @@ def most_at_once(rows: Rows) -> int | None:
         return 0
     origin = np.nanmin(starts)
     began, ended = (starts[timed] - origin).astype(np.int64), (ends[timed] - origin).astype(np.int64)
-    steps = np.zeros(int(ended.max()) + 2, np.int64)
-    np.add.at(steps, began, 1)
-    np.add.at(steps, ended + 1, -1)
+    # Only at seconds in which one begins or is over does the number change, however long the run.
+    _, place = np.unique(np.concatenate((began, ended + 1)), return_inverse=True)
+    steps = np.zeros(len(place), np.int64)
+    np.add.at(steps, place[: len(began)], 1)
+    np.add.at(steps, place[len(began) :], -1)
     return int(np.cumsum(steps).max())
 
 

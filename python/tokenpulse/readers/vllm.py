@@ -14,7 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpulse.readers.documents import FAULTS, Source, reason_of
-from tokenpulse.readers.rows import MAX_TOKENS, SERVER_SIDE, STATUS, Faults, UnreadableError, brief, optional, parse
+from tokenpulse.readers.rows import (
+    MAX_SECONDS,
+    MAX_TOKENS,
+    SERVER_SIDE,
+    STATUS,
+    Faults,
+    UnreadableError,
+    brief,
+    optional,
+    parse,
+)
 from tokenpulse.readers.summaries import figure, normalised, rate
 from tokenpulse.records import ABSENT, Floats, Ints, Ragged, Records, Summary, duration_ns, time_ns
 
@@ -194,10 +204,10 @@ def _sound(columns: dict[str, Any], n: int, faults: Faults) -> NDArray[np.bool_]
             values, offsets = column
             odd = np.zeros(n, np.bool_)
             rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-            inside = ~(np.isnan(values) | ((values >= 0) & np.isfinite(values))) & (rows < n)
+            inside = ~(np.isnan(values) | ((values >= 0) & (values < MAX_SECONDS))) & (rows < n)
             odd[rows[inside]] = True
         elif column.dtype.kind == "f":
-            odd = ~(np.isnan(column[:n]) | ((column[:n] >= 0) & np.isfinite(column[:n])))
+            odd = ~(np.isnan(column[:n]) | ((column[:n] >= 0) & (column[:n] < MAX_SECONDS)))
         else:
             odd = (column[:n] != ABSENT) & ((column[:n] < 0) | (column[:n] > MAX_TOKENS))
         for row in np.flatnonzero(odd & sound):
@@ -210,7 +220,7 @@ def _sound(columns: dict[str, Any], n: int, faults: Faults) -> NDArray[np.bool_]
 
 def _cell(column: Any, row: int) -> str:
     value = column[0][column[1][row] : column[1][row + 1]] if isinstance(column, tuple) else column[row]
-    return f"{brief(value.tolist())}, expected 0 or more and finite"
+    return f"{brief(value.tolist())}, expected 0 or more that fit 64 bits in ns"
 
 
 def _failed(
