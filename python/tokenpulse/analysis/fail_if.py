@@ -165,7 +165,10 @@ def _limit(text: str, written: str, unit: str, is_distance: bool) -> Limit:
     if unit == PER_SECOND and suffix in ("", "/s"):
         return Limit(kind, amount)
     if unit == SHARE and (suffix == "" or (suffix == "%" and not sign) or (suffix == "pp" and sign)):
-        return Limit(kind, _hundredth(amount) if suffix else amount)
+        share = _hundredth(amount) if suffix else amount
+        if abs(share) > 1:  # it would hold always, or never
+            raise _wrong(text, f"a share from 0 to 1 (or 0% to 100%), such as {_LIMITS[SHARE]}; got {written!r}")
+        return Limit(kind, share)
     raise wrong
 
 
