@@ -12,8 +12,8 @@ import io
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -39,9 +39,34 @@ def writing(path: str) -> Iterator[BinaryIO]:
     Raises OSError where it cannot be written, and ValueError for `.zst` without the library.
     """
     check(path)
-    place = Path(path)
-    with _beside(place) as plain, _compressing(place.name, plain) as stream:
+    with placing(path) as plain, _compressing(Path(path).name, plain) as stream:
         yield stream
+
+
+@contextmanager
+def placing(path: str) -> Iterator[BinaryIO]:
+    """As `writing`, of bytes that stay as they are, whatever the name."""
+    try:
+        with _beside(Path(path)) as stream:
+            yield stream
+    except OSError as wrong:
+        if wrong.errno is None or wrong.strerror is None or wrong.filename is not None:
+            raise
+        raise OSError(wrong.errno, wrong.strerror, path) from None  # a full disk is that of this file
+
+
+def check_output(path: str, inputs: Iterable[str]) -> None:
+    """Raise ValueError where a file to be written is one of the files that are read: it would be lost.
+
+    >>> check_output("page.html", ["run.jsonl", "-"])
+    """
+    for one in inputs:
+        with suppress(OSError, ValueError):  # what does not exist is no file of the other's
+            if Path(path).is_file() and Path(path).samefile(one):
+                break
+    else:
+        return
+    raise ValueError(f"{path}: is an input, and would be overwritten")
 
 
 @contextmanager

@@ -309,3 +309,31 @@ def test_misuse_is_one_line_and_status_2(tmp_path: Path) -> None:
     assert "--ttl" in fails(path, "-o", "-", "--ttl", "5")
     assert "no" in fails(path, "-o", tmp_path / "no" / "out.jsonl")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_values_without_a_request_give_no_verdict(tmp_path: Path, kind: str) -> None:
+    source, target = FIXTURES / "tools/stat_logger.jsonl.gz", tmp_path / f"run.{kind}"
+    assert tokenpulse.report(source, slo="ttft=200ms,tpot=30ms").goodput[0]["good"] is None
+    made = tokenpulse.convert(source, target, slo="ttft=200ms,tpot=30ms")
+    assert made.requests > 0
+    assert made.good == {"default": (0, 0)}
+    assert any("no verdicts: times to first token come without" in note for note in made.notes)
+    assert any("ttft, itl" in note and "left out" in note for note in made.notes)
+    if kind == "jsonl":
+        assert "verdict.default" not in target.read_text()
+    without = tokenpulse.convert(source, target)
+    assert not any("no verdicts" in note for note in without.notes)
+
+
+def test_an_input_is_not_overwritten(tmp_path: Path) -> None:
+    log, link = tmp_path / "run.jsonl", tmp_path / "link.jsonl"
+    log.write_text('{"id":"a","arrive_ns":1,"token_ns":[5],"mine":7}\n')
+    before = log.read_bytes()
+    link.symlink_to(log)
+    for given in ([log], [FIXTURES / "demo_events.jsonl", link], str(log)):
+        with pytest.raises(ValueError, match=r"run\.jsonl: is an input"):
+            tokenpulse.convert(given, log)
+    assert log.read_bytes() == before
+    assert "is an input" in misuse(run("convert", log, "-o", link))
+    assert tokenpulse.convert(iter([log]), tmp_path / "other.jsonl").requests == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import pickle
 import re
 import subprocess
@@ -202,3 +204,18 @@ def test_colours_and_paper() -> None:
     assert used <= defined
     # Only the sheet has colours of its own: what is drawn has the page's.
     assert re.findall(r"#[0-9a-fA-F]{6}\b", text.replace(sheet, "")) == []
+
+
+def test_a_page_takes_its_place_only_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("the page of yesterday")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left") as wrong:
+        html.write(report_of("demo"), page)
+    assert wrong.value.filename == str(page)
+    assert page.read_text() == "the page of yesterday"
+    assert list(tmp_path.iterdir()) == [page]

@@ -216,3 +216,24 @@ def test_an_interrupt_ends_quietly() -> None:
     said, warned = process.communicate(timeout=60)
     assert process.returncode == 130
     assert (said, warned) == (b"", b"")
+
+
+@pytest.mark.parametrize("option", ["--html", "--sketches"])
+def test_an_input_is_not_overwritten(tmp_path: Path, option: str) -> None:
+    path = log(tmp_path, GOOD)
+    assert "log.jsonl: is an input" in fails("report", EVENTS, path, option, path)
+    assert path.read_bytes() == GOOD
+
+
+def test_page_and_sketches_are_two_files(tmp_path: Path) -> None:
+    both = str(tmp_path / "both")
+    said = fails("report", EVENTS, "--html", both, "--sketches", both)
+    assert "two files" in said
+    assert not Path(both).exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("option", ["--html", "--sketches"])
+def test_a_full_disk_is_told_with_the_name_of_the_file(option: str) -> None:
+    said = fails("report", EVENTS, option, "/dev/full")
+    assert "/dev/full: No space left" in said

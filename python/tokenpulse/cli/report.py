@@ -9,6 +9,7 @@ import click
 import tokenpulse
 from tokenpulse.cli.ending import check_duration, conclude, extras
 from tokenpulse.cli.progress import progress_bar
+from tokenpulse.compressed import check_output
 from tokenpulse.grammar import AUTO, request_rate_of, since_ns, slo_sets
 from tokenpulse.model import ITL_RULES
 from tokenpulse.reporting import Report
@@ -96,7 +97,7 @@ def report(
     check_duration("--timeline", timeline if timeline != AUTO else None)
     check_duration("--from", begin, since_ns)
     check_duration("--to", end, since_ns)
-    _can_write(html, sketches)
+    _can_write(paths, html, sketches)
     # A page shows how latency went over time, and compare measures by it how far requests depend on one another.
     hidden = timeline is None and (html is not None or sketches is not None)
     with progress_bar() as progress, extras():
@@ -125,8 +126,13 @@ def report(
         conclude(context, made, write, strict)
 
 
-def _can_write(html: str | None, sketches: str | None) -> None:
+def _can_write(paths: tuple[str, ...], html: str | None, sketches: str | None) -> None:
     """Find out before the work whether its results can be written."""
+    for output in (html, sketches):
+        if output is not None:
+            check_output(output, paths)
+    if html is not None and html == sketches:
+        raise ValueError("--html and --sketches must be two files")
     with extras():
         if html is not None:
             from tokenpulse.reporting.html import check as check_html

@@ -95,16 +95,22 @@ def convert(
         raise ValueError(f"itl must be one of {', '.join(ITL_RULES)}, got {itl!r}")
     price = _price(gpu_hour, gpus, cost_by)
     _check(target)
+    whole = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
+    several: list[Any] = [paths] if whole else list(paths)  # type: ignore[arg-type]
+    compressed.check_output(target, [os.fspath(one) for one in several if isinstance(one, (str, os.PathLike))])
     ttl_ns = duration_ns(ttl)
     with ExitStack() as stack:
-        intake = Intake.of(paths, stack, progress)
+        intake = Intake.of(several, stack, progress)
         rule = intake.itl_rule(itl)
         read = [_rows(part, intake, ttl_ns, progress) for part in intake.parts]
+        unjudged = [_unjudged(part) for part in intake.parts]
     every = [rows for rows, _ in read]
     extra: list[dict[str, Sequence[Any]]] = [{} for _ in every]
-    good = {slo.name: _judge(every, extra, slo, rule) for slo in sets}
+    good = {slo.name: _judge(every, extra, slo, rule, unjudged) for slo in sets}
     cost = _cost(every, extra, price, cost_by)
-    notes = [*_clocks(intake), *_notes(every, parquet.is_parquet(target))]
+    notes = [*_clocks(intake), *_notes(every, parquet.is_parquet(target)), *_pooled(intake.parts)]
+    if sets:
+        notes += [f"{rows.path}: no verdicts: {why}" for rows, why in zip(every, unjudged, strict=True) if why]
     if price is not None and cost is None:
         notes.append("no cost: there is no time from the first arrival to the last token, or nothing to share it by")
     _write(target, every, extra)
@@ -166,11 +172,22 @@ def _rows(part: Part, intake: Intake, ttl_ns: int, progress: engine.Progress | N
     return rows, {**told, "skipped": skipped, "notices": content.notices}
 
 
-def _judge(every: Sequence[Rows], extra: Sequence[dict[str, Sequence[Any]]], slo: SLO, itl: str) -> tuple[int, int]:
+def _unjudged(part: Part) -> str | None:
+    """Why the requests of an input cannot be judged; None where they can."""
+    return part.content.absent.get("goodput") if isinstance(part.content, Records) else None
+
+
+def _judge(
+    every: Sequence[Rows],
+    extra: Sequence[dict[str, Sequence[Any]]],
+    slo: SLO,
+    itl: str,
+    unjudged: Sequence[str | None],
+) -> tuple[int, int]:
     """Add the verdicts of a set, and count the good and the judged."""
     good = judged = 0
-    for rows, own_extra in zip(every, extra, strict=True):
-        found = verdicts(rows, slo, itl)
+    for rows, own_extra, why in zip(every, extra, unjudged, strict=True):
+        found: list[str | None] = [None] * len(rows) if why else verdicts(rows, slo, itl)
         own_extra[f"verdict.{slo.name}"] = found
         good += found.count(GOOD)
         judged += len(found) - found.count(None)
@@ -201,6 +218,18 @@ def _clocks(intake: Intake) -> Iterable[str]:
     }
     if len(clocks) > 1:
         yield "the runs count time from different moments: rates of all together mean nothing"
+
+
+def _pooled(parts: Sequence[Part]) -> Iterable[str]:
+    """Where a file has values that belong to no request."""
+    for part in parts:
+        if isinstance(part.content, Records) and (
+            names := [name for name, of in part.content.pooled.items() if len(of)]
+        ):
+            yield (
+                f"{part.path}: {', '.join(names)} come without the request's id and are left out; read back, each "
+                "request misses a limit on them"
+            )
 
 
 def _notes(every: Sequence[Rows], as_table: bool) -> Iterable[str]:

@@ -8,9 +8,9 @@ The same report gives the same page, byte for byte, with the same Matplotlib.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import IO
 
+from tokenpulse.compressed import placing
 from tokenpulse.reporting.html.svg import check
 from tokenpulse.reporting.report import Report
 
@@ -31,11 +31,12 @@ def render(report: Report) -> str:
 def write(report: Report, file: str | os.PathLike[str] | IO[str]) -> None:
     """Write the page into a file of this name, or into one that is open for text.
 
-    The page is whole before anything is written. Raises OSError for a file that cannot be written, and
+    A file takes its place when all of the page is written, or never. Raises OSError for one that cannot be written, and
     ModuleNotFoundError, naming the extra, where Matplotlib is not installed.
     """
     text = render(report)
     if isinstance(file, (str, os.PathLike)):
-        Path(file).write_text(text, encoding="ascii", newline="\n")
+        with placing(os.fspath(file)) as stream:
+            stream.write(text.encode("ascii"))
     else:
         file.write(text)
