@@ -3,9 +3,6 @@
 use super::mapping::{Mapping, TABLE_LIMIT_NS};
 use super::{Sketch, Store};
 
-/// Up to so many slots are sorted; more are counted in an array of all slots.
-const SORTED: usize = 32;
-
 /// Gaps between times, as sketches of one scale take them.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
@@ -13,9 +10,6 @@ pub struct Gaps {
     min_ns: i64,
     max_ns: i64,
     sum_ns: i64,
-    /// The slots in order, each once with how often it occurs; empty if not asked for yet.
-    runs: Vec<(u16, u32)>,
-    counts: Vec<u32>,
 }
 
 impl Gaps {
@@ -25,7 +19,6 @@ impl Gaps {
     /// The times are at least 0, and there is at least one.
     pub fn read(&mut self, scale: u8, before: i64, times: &[i64]) -> bool {
         self.slots.resize(times.len(), 0);
-        self.runs.clear();
         (self.min_ns, self.max_ns) = read(Mapping::of(scale), before, times, &mut self.slots);
         self.sum_ns = times.last().map_or(0, |last| last - before);
         self.min_ns >= 0
@@ -54,52 +47,12 @@ impl Gaps {
     pub fn sum_ns(&self) -> i64 {
         self.sum_ns
     }
-
-    /// Their slots.
-    pub(super) fn slots(&self) -> &[u16] {
-        &self.slots
-    }
-
-    /// Their slots in order, each once with how often it occurs.
-    pub(super) fn runs(&mut self) -> &[(u16, u32)] {
-        if self.runs.is_empty() {
-            self.find_runs();
-        }
-        &self.runs
-    }
-
-    fn find_runs(&mut self) {
-        if self.slots.len() <= SORTED {
-            self.slots.sort_unstable();
-            for &slot in &self.slots {
-                match self.runs.last_mut() {
-                    Some((last, n)) if *last == slot => *n += 1,
-                    _ => self.runs.push((slot, 1)),
-                }
-            }
-            return;
-        }
-        let (mut lowest, mut highest) = (u16::MAX, 0);
-        for &slot in &self.slots {
-            lowest = lowest.min(slot);
-            highest = highest.max(slot);
-        }
-        self.counts.resize(self.counts.len().max(usize::from(highest) + 1), 0);
-        for &slot in &self.slots {
-            self.counts[usize::from(slot)] += 1;
-        }
-        for (slot, n) in (lowest..).zip(&mut self.counts[usize::from(lowest)..=usize::from(highest)]) {
-            if *n > 0 {
-                self.runs.push((slot, std::mem::take(n)));
-            }
-        }
-    }
 }
 
 impl<S: Store> Sketch<S> {
     /// Records gaps, each of a single token. They were read for the sketch's scale.
-    pub fn record_gaps(&mut self, gaps: &mut Gaps) {
-        self.store.add_gaps(gaps);
+    pub fn record_gaps(&mut self, gaps: &Gaps) {
+        self.store.add_each(&gaps.slots);
         self.sum_ns += gaps.sum_ns as u128;
         self.min_ns = self.min_ns.min(gaps.min_ns);
         self.max_ns = self.max_ns.max(gaps.max_ns);

@@ -2,9 +2,8 @@
 //!
 //! Both address the same slots (see [`Mapping`](super::mapping::Mapping)) and give the same answers.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
-
-use super::Gaps;
 
 /// Counts by slot.
 pub trait Store: Clone + std::fmt::Debug {
@@ -30,8 +29,8 @@ pub trait Store: Clone + std::fmt::Debug {
         total
     }
 
-    /// Adds 1 for each of these gaps.
-    fn add_gaps(&mut self, gaps: &mut Gaps);
+    /// Adds 1 to each of these slots, as often as it is named.
+    fn add_each(&mut self, slots: &[u16]);
 
     /// Adds all of `other`'s counts within `range`.
     fn add_all(&mut self, other: &Self, range: RangeInclusive<usize>) {
@@ -64,9 +63,9 @@ impl Store for Dense {
     }
 
     #[inline]
-    fn add_gaps(&mut self, gaps: &mut Gaps) {
+    fn add_each(&mut self, slots: &[u16]) {
         let counts = &mut *self.counts;
-        for &slot in gaps.slots() {
+        for &slot in slots {
             counts[usize::from(slot)] += 1;
         }
     }
@@ -91,12 +90,18 @@ impl Store for Dense {
     }
 }
 
-/// The slots that are not empty, sorted: about 10 bytes each, O(log n) to find one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The slots that are not empty, sorted: about 10 bytes each, O(log n) to find one. What was added last stands beside
+/// them, slot by slot as it came, until there is so much of it that it is counted all at once.
+#[derive(Debug, Default)]
 pub struct Sparse {
     slots: Vec<u16>,
     counts: Vec<u64>,
+    /// Slots that were added once each.
+    added: Vec<u16>,
 }
+
+/// Added slots that are kept at least before they are counted.
+const ADDED: usize = 64;
 
 /// A count in a live sketch has no more bits, so that no sum of counts can leave its range.
 const LIVE_COUNT_BITS: u32 = 48;
@@ -127,7 +132,54 @@ impl Sparse {
             // No meter has counted so much: the memory was damaged.
             filled = 0;
         }
-        Self { slots: room.slots[..filled].to_vec(), counts: room.counts[..filled].to_vec() }
+        Self { slots: room.slots[..filled].to_vec(), counts: room.counts[..filled].to_vec(), added: Vec::new() }
+    }
+
+    /// Counts what was added last.
+    #[inline]
+    fn settle_if_many(&mut self) {
+        if self.added.len() >= ADDED.max(2 * self.slots.len()) {
+            self.settle();
+        }
+    }
+
+    #[cold]
+    fn settle(&mut self) {
+        let (mut lowest, mut highest) = (u16::MAX, 0);
+        for &slot in &self.added {
+            lowest = lowest.min(slot);
+            highest = highest.max(slot);
+        }
+        if self.added.is_empty() {
+            return;
+        }
+        let mut counts = vec![0_u32; usize::from(highest - lowest) + 1];
+        for slot in self.added.drain(..) {
+            counts[usize::from(slot - lowest)] += 1;
+        }
+        // Nearly all have been there before. For the others there is a place to be made.
+        let range = self.within(&(usize::from(lowest)..=usize::from(highest)));
+        for (slot, n) in self.slots[range.clone()].iter().zip(&mut self.counts[range.clone()]) {
+            *n += u64::from(std::mem::take(&mut counts[usize::from(slot - lowest)]));
+        }
+        if counts.iter().fold(0, |any, n| any | n) > 0 {
+            self.insert(range, lowest, &counts);
+        }
+    }
+
+    /// Adds counts of slots from `lowest` on, none of which is there yet; those about them are in a range.
+    fn insert(&mut self, range: std::ops::Range<usize>, lowest: u16, counts: &[u32]) {
+        let new = (lowest..).zip(counts).filter(|&(_, &n)| n > 0).map(|(slot, &n)| (slot, u64::from(n)));
+        let there = self.slots[range.clone()].iter().copied().zip(self.counts[range.clone()].iter().copied());
+        let mut both: Vec<(u16, u64)> = there.chain(new).collect();
+        both.sort_unstable_by_key(|&(slot, _)| slot);
+        self.slots.splice(range.clone(), both.iter().map(|&(slot, _)| slot));
+        self.counts.splice(range, both.iter().map(|&(_, n)| n));
+    }
+
+    /// The same with everything counted.
+    fn settled(&self) -> Cow<'_, Self> {
+        if self.added.is_empty() { Cow::Borrowed(self) } else { Cow::Owned(self.clone()) }
     }
 
     /// Where the slots of a range are kept.
@@ -137,18 +189,42 @@ impl Sparse {
         first..end.max(first)
     }
 
-    /// The first and the last slot that is not empty.
+    /// The first and the last slot that is not empty, of one that was gathered.
     pub(super) fn ends(&self) -> (Option<usize>, Option<usize>) {
+        debug_assert!(self.added.is_empty());
         (self.slots.first().map(|&slot| usize::from(slot)), self.slots.last().map(|&slot| usize::from(slot)))
     }
 }
 
+/// A copy has everything counted.
+impl Clone for Sparse {
+    fn clone(&self) -> Self {
+        let mut copy = Self { slots: self.slots.clone(), counts: self.counts.clone(), added: self.added.clone() };
+        copy.settle();
+        copy
+    }
+}
+
+impl PartialEq for Sparse {
+    fn eq(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.settled(), other.settled());
+        mine.slots == theirs.slots && mine.counts == theirs.counts
+    }
+}
+
+impl Eq for Sparse {}
+
 impl Store for Sparse {
     fn empty(_slots: usize) -> Self {
-        Self { slots: Vec::new(), counts: Vec::new() }
+        Self::default()
     }
 
+    #[inline]
     fn add(&mut self, slot: usize, n: u64) {
+        if n == 1 {
+            self.added.push(slot as u16);
+            return self.settle_if_many();
+        }
         match self.slots.binary_search(&(slot as u16)) {
             Ok(at) => self.counts[at] += n,
             Err(_) if n == 0 => {}
@@ -159,28 +235,20 @@ impl Store for Sparse {
         }
     }
 
-    fn add_gaps(&mut self, gaps: &mut Gaps) {
-        let mut at = 0;
-        for &(slot, n) in gaps.runs() {
-            while self.slots.get(at).is_some_and(|&there| there < slot) {
-                at += 1;
-            }
-            if self.slots.get(at) == Some(&slot) {
-                self.counts[at] += u64::from(n);
-            } else {
-                self.slots.insert(at, slot);
-                self.counts.insert(at, u64::from(n));
-            }
-        }
+    fn add_each(&mut self, slots: &[u16]) {
+        self.added.extend_from_slice(slots);
+        self.settle_if_many();
     }
 
     fn get(&self, slot: usize) -> u64 {
-        self.slots.binary_search(&(slot as u16)).map_or(0, |at| self.counts[at])
+        let counted = self.slots.binary_search(&(slot as u16)).map_or(0, |at| self.counts[at]);
+        counted + self.added.iter().filter(|&&added| usize::from(added) == slot).count() as u64
     }
 
     fn visit(&self, range: RangeInclusive<usize>, mut visit: impl FnMut(usize, u64) -> bool) {
-        let within = self.within(&range);
-        for (&slot, &n) in self.slots[within.clone()].iter().zip(&self.counts[within]) {
+        let settled = self.settled();
+        let within = settled.within(&range);
+        for (&slot, &n) in settled.slots[within.clone()].iter().zip(&settled.counts[within]) {
             if !visit(usize::from(slot), n) {
                 return;
             }
@@ -188,6 +256,54 @@ impl Store for Sparse {
     }
 
     fn total(&self, range: RangeInclusive<usize>) -> u64 {
-        self.counts[self.within(&range)].iter().sum()
+        let counted: u64 = self.counts[self.within(&range)].iter().sum();
+        counted + self.added.iter().filter(|&&slot| range.contains(&usize::from(slot))).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_stores_count_the_same_however_it_comes() {
+        let slots = 2050;
+        let (mut dense, mut sparse) = (Dense::empty(slots), Sparse::empty(slots));
+        let mut state = 7_u64;
+        for round in 0..4_000_u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // Narrow at first, then everywhere; many at once now and then.
+            let width = if round < 2_000 { 100 } else { slots as u64 };
+            let slot = (state >> 33) % width;
+            match round % 7 {
+                0 => {
+                    let each: Vec<u16> = (0..state >> 60).map(|i| ((slot + i * i) % width) as u16).collect();
+                    dense.add_each(&each);
+                    sparse.add_each(&each);
+                }
+                kind => {
+                    dense.add(slot as usize, kind / 3);
+                    sparse.add(slot as usize, kind / 3);
+                }
+            }
+            let range = slot as usize / 2..=slot as usize;
+            assert_eq!(sparse.total(range.clone()), dense.total(range));
+            assert_eq!(sparse.get(slot as usize), dense.get(slot as usize));
+        }
+        let mut expected = Vec::new();
+        dense.visit(0..=slots - 1, |slot, n| {
+            expected.push((slot, n));
+            true
+        });
+        let mut found = Vec::new();
+        sparse.visit(0..=slots - 1, |slot, n| {
+            found.push((slot, n));
+            true
+        });
+        assert_eq!(found, expected);
+        let mut copy = sparse.clone();
+        assert!(copy == sparse && copy.added.is_empty() && copy.slots.len() > 1_000);
+        copy.add(3, 1);
+        assert!(copy != sparse);
     }
 }

@@ -131,7 +131,7 @@ impl<S: Store> Block<S> {
 
     /// Records emissions of one token each, after the first.
     #[inline]
-    pub fn observe_gaps(&mut self, gaps: &mut Gaps) {
+    pub fn observe_gaps(&mut self, gaps: &Gaps) {
         self.output_tokens += gaps.len() as u64;
         self.latency[Metric::Itl as usize].record_gaps(gaps);
     }

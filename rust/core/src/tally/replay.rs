@@ -246,14 +246,14 @@ impl Run {
             if let Some(rows) = &mut self.rows {
                 rows.take_emissions(flight.order, times);
             }
-            self.observe_gaps(flight, before, times, &mut gaps);
+            self.observe_gaps(flight, before, times, &gaps);
         }
         self.gaps = gaps;
         if in_order { times.len() } else { 0 }
     }
 
     /// Observes the gaps of emissions of one token each, all of which count in one bin.
-    fn observe_gaps(&mut self, flight: &mut Flight, before: i64, times: &[i64], gaps: &mut Gaps) {
+    fn observe_gaps(&mut self, flight: &mut Flight, before: i64, times: &[i64], gaps: &Gaps) {
         if flight.is_outside() {
             return;
         }

@@ -49,7 +49,7 @@ impl AnyBlock<'_> {
     }
 
     #[inline]
-    pub(super) fn gaps(&mut self, gaps: &mut Gaps) {
+    pub(super) fn gaps(&mut self, gaps: &Gaps) {
         on!(self, block => block.observe_gaps(gaps));
     }
 
