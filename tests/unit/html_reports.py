@@ -120,6 +120,9 @@ REPORTS: dict[str, Callable[[], Report]] = {
         [{"t_ns": i * MS, "id": str(i), "ev": "arrive"} for i in range(9)], "ttft=1s,tpot=1s", ["tenant"]
     ),
     "nothing": lambda: made([{"t_ns": 1, "ev": "gauge"}], "ttft=1s,tpot=1s", ["tenant"]),
+    "a stat logger": lambda: tokenpulse.report(
+        FIXTURES / "tools/stat_logger.jsonl.gz", timeline="auto", slo="ttft=1s,tpot=1s", by="engine"
+    ),
     "a trace": lambda: tokenpulse.report(
         FIXTURES / "mooncake_conversation.jsonl.gz", timeline="1s", slo="ttft=1s,tpot=1s"
     ),

@@ -237,3 +237,18 @@ def test_page_and_sketches_are_two_files(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_with_the_name_of_the_file(option: str) -> None:
     said = fails("report", EVENTS, option, "/dev/full")
     assert "/dev/full: No space left" in said
+
+
+def test_groups_of_lengths_stand_in_their_order(tmp_path: Path) -> None:
+    lines = [
+        b'{"id":"%d","arrive_ns":0,"token_ns":[1000000],"prompt_tokens":%d,"labels":{"tenant":"%s"}}' % (i, *one)
+        for i, one in enumerate([(600, b"b"), (200000, b"b"), (5, b"a"), (130, b"b"), (600, b"a")])
+    ]
+    path = log(tmp_path, *lines)
+    text = run("report", path, "--by", "prompt_length").stdout.decode()
+    places = [text.index(f"\n{name} ") for name in ("0-128", "128-512", "512-2048", "131072+")]
+    assert places == sorted(places)
+    text = run("report", path, "--by", "tenant", "--by", "prompt_length").stdout.decode()
+    names = ("b, 128-512", "b, 512-2048", "b, 131072+", "a, 0-128", "a, 512-2048")
+    places = [text.index(f"\n{name} ") for name in names]
+    assert places == sorted(places)

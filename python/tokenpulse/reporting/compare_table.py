@@ -12,7 +12,7 @@ from rich.table import Table
 from tokenpulse.analysis.changes import BETTER, NOT_JUDGED, WORSE, Figures
 from tokenpulse.analysis.compare import FELT, JUDGED, NAMES, Comparison
 from tokenpulse.reporting.layout import MAX_ROWS, figures_table, heading, note, show
-from tokenpulse.reporting.text import count, ms, number, percent, printable
+from tokenpulse.reporting.text import count, in_order, ms, number, percent, printable
 
 TENFOLD = 9.0
 """From this relative change on it is told as a factor."""
@@ -155,7 +155,7 @@ def _by(comparison: Comparison) -> Iterator[RenderableType]:
     shown = [(metric, name) for metric in FELT[:3] for name in JUDGED]  # as many as fit 80 columns
     heads = [f"{metric.upper()}\n{NAMES[name]}" for metric, name in shown]
     table = figures_table("group", "requests\nafter", *heads)
-    for one in comparison.by[:MAX_ROWS]:
+    for one in in_order(comparison.by)[:MAX_ROWS]:
         cells = []
         for metric, name in shown:
             figure = (one["latency"][metric] or {}).get(name)

@@ -23,7 +23,7 @@ from tokenpulse.reporting.layout import (
     unusable_table,
 )
 from tokenpulse.reporting.report import Report
-from tokenpulse.reporting.text import count, ms, number, percent, printable, several
+from tokenpulse.reporting.text import count, in_order, ms, number, percent, printable, several
 
 BAR = 12
 """Length of the longest bar of a timeline."""
@@ -309,7 +309,7 @@ def _by(report: Report) -> Iterator[RenderableType]:
     heads = ["requests", "tokens/s", "TTFT\nP50", "TTFT\nP99", "TPOT\nP50", "TPOT\nP99", "ITL\nP99"]
     table = figures_table("group", *heads, *(["attained"] if judged else []))
     marked: dict[str, int] = {}
-    for one in report.by[:MAX_ROWS]:
+    for one in in_order(report.by)[:MAX_ROWS]:
         values = (f"{printable(v)}" if v is not None else "(none)" for v in one["key"].values())
         table.add_row(
             "(all others)" if one["other"] else ", ".join(values),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_DOWN, Context, Decimal
+from typing import Any
+
+from tokenpulse.model import LENGTH_KEYS
 
 
 def count(amount: int) -> str:
@@ -106,3 +110,22 @@ def printable(text: str) -> str:
     """
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown.encode("utf-8", "backslashreplace").decode()
+
+
+def in_order(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Groups as they are, but those that differ in a length alone by that length, and what is in none of them last.
+
+    >>> [one["key"]["prompt_length"] for one in in_order([
+    ...     {"key": {"prompt_length": name}, "other": False} for name in ("512-2048", "131072+", None, "0-128")])]
+    ['0-128', '512-2048', '131072+', None]
+    """
+    found: dict[tuple[Any, ...], int] = {}
+
+    def place(one: Mapping[str, Any]) -> tuple[Any, ...]:
+        labels = tuple(value for name, value in one["key"].items() if name not in LENGTH_KEYS)
+        lengths = [value for name, value in one["key"].items() if name in LENGTH_KEYS]
+        lowest = [(value or "").rstrip("+").partition("-")[0] for value in lengths]
+        edges = [int(edge) if edge.isdecimal() else 1 << 62 for edge in lowest]
+        return (bool(one.get("other")), found.setdefault(labels, len(found)), *edges)
+
+    return sorted(groups, key=place)

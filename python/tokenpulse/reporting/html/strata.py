@@ -13,7 +13,7 @@ from tokenpulse.reporting.html.panel import LINE, Limit, axes_at, write
 from tokenpulse.reporting.html.svg import colour, fitted, width_of
 from tokenpulse.reporting.layout import ENOUGH, MARK, MAX_ROWS
 from tokenpulse.reporting.report import Report
-from tokenpulse.reporting.text import count, ms, number, percent, several
+from tokenpulse.reporting.text import count, in_order, ms, number, percent, several
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,9 +30,9 @@ ROW, ABOVE, BELOW, BESIDE = 34.0, 6.0, 26.0, 24.0
 def figures(report: Report) -> Iterator[Markup]:
     """A figure for each metric that some group has values of, and one for attainment; then the table of all groups."""
     groups = sorted(report.by, key=lambda one: -one["requests"]["attempted"])
-    shown = groups[:MOST_GROUPS]
+    shown = in_order(groups[:MOST_GROUPS])
     drawn = [_latency(report, metric, shown) for metric in METRICS if any(one["latency"][metric] for one in shown)]
-    if any(part["judged"] for one in shown for part in one["goodput"]):
+    if words.judged(report) and any(part["judged"] for one in shown for part in one["goodput"]):
         drawn.append(_attainment(report, shown))
     if len(groups) > MOST_GROUPS:
         told = f"The figures show the {MOST_GROUPS} of {len(groups)} groups that have the most requests."
@@ -49,7 +49,7 @@ def figures(report: Report) -> Iterator[Markup]:
         told = "Event lines tell the output length only at a request's end: its TTFT and ITL are in no group."
         yield tag("p", told, class_="note")
     yield tag("div", *drawn, class_="pair")
-    yield _table(report, groups[:MAX_ROWS], "Groups, latency in ms")
+    yield _table(report, in_order(groups[:MAX_ROWS]), "Groups, latency in ms")
     if any(_few(one["latency"][metric], name) for one in groups for metric, name in _COLUMNS):
         yield tag("p", f"{MARK} too few values for this percentile: it is near the maximum.", class_="note")
     if len(groups) > MAX_ROWS:
