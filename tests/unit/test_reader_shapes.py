@@ -14,6 +14,7 @@ from tool_files import content
 import tokenpulse
 from tokenpulse import readers
 from tokenpulse.readers.documents import shape_of
+from tokenpulse.records import Summary
 
 PROFILES = {
     "vllm_bench_append.jsonl.gz": "vllm",
@@ -85,6 +86,25 @@ def test_an_array_in_place_of_lines_and_values_of_many_lines(name: str, tmp_path
     assert figures(json.dumps(known), name, tmp_path) == expected
     assert figures(json.dumps(known, indent=1), name, tmp_path) == expected
     assert figures(lines(known, lambda one: json.dumps(one, indent=2)), name, tmp_path) == expected
+
+
+@pytest.mark.parametrize("name", ["guidellm_errors.json.gz", "genai_bench.json.gz", "vllm_bench_detailed.json.gz"])
+def test_an_array_of_documents(name: str, tmp_path: Path) -> None:
+    known = values(name)
+    expected = figures(lines(known), name, tmp_path)
+    assert figures(json.dumps(known), name, tmp_path) == expected
+    twice_as_many = figures(json.dumps(known * 2), name, tmp_path)
+    assert twice_as_many["requests"]["attempted"] == 2 * expected["requests"]["attempted"]
+    assert figures(lines(known * 2), name, tmp_path) == twice_as_many
+
+
+@pytest.mark.parametrize(
+    "name", ["aiperf_summary.json.gz", "inference_perf_stage.json.gz", "inference_perf_summary.json.gz"]
+)
+def test_no_summary_of_several_is_passed_over(name: str) -> None:
+    (known,) = values(name)
+    for text in (lines([known, known]), json.dumps([known, known])):
+        assert [run.figures for run in readers.read(text.encode()) if isinstance(run, Summary)] == [known, known]
 
 
 def test_lines_in_place_of_an_array(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenpulse.readers.documents import Source, json_lines, one_document
+from tokenpulse.readers.documents import Source, documents, json_lines
 from tokenpulse.readers.rows import (
     MAX_TIME,
     NAN,
@@ -224,7 +224,11 @@ def _ending(error: Any, cancelled: Any) -> tuple[int, str | None]:
 
 def read_summary(source: Source) -> Iterator[Summary]:
     """AIPerf's own figures."""
-    figures = one_document(source)
+    for place, figures in enumerate(documents(source), 1):
+        yield _summary(figures, str(place))
+
+
+def _summary(figures: dict[str, Any], name: str) -> Summary:
     normalised: dict[str, Any] = {}
     for key, ours in _METRICS.items():
         metric = figures.get(key)
@@ -248,9 +252,10 @@ def read_summary(source: Source) -> Iterator[Summary]:
     duration = _average(figures, "benchmark_duration")
     if duration is not None:
         normalised["duration"] = duration
-    yield Summary(
+    return Summary(
         tool="aiperf",
         format=SUMMARY,
+        name=name,
         figures=figures,
         normalised=normalised,
         run={"duration": duration, "settings": figures.get("input_config")},

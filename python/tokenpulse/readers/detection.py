@@ -36,6 +36,13 @@ IN_ARRAYS = frozenset({inference_perf.REQUESTS, llmperf.REQUESTS})
 
 EITHER_WAY = IN_ARRAYS | {
     aiperf.REQUESTS,
+    aiperf.SUMMARY,
+    genai_bench.FORMAT,
+    genai_perf.FORMAT,
+    guidellm.FORMAT,
+    inference_perf.STAGE,
+    inference_perf.SUMMARY,
+    llmperf.SUMMARY,
     sglang.FORMAT,
     stat_logger.FORMAT,
     traces.MOONCAKE,
@@ -107,7 +114,7 @@ def head(source: str | bytes) -> bytes:
     >>> head(b"plain")
     b'plain'
     >>> len(head(b'{"a": "' + b"x" * 100_000 + b'", "ttfts": [], "itls": []}'))
-    100033
+    100034
     """
     blocks, enough = b"", HEAD
     try:

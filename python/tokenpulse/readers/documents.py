@@ -223,8 +223,8 @@ class Forget:
 FORGET = Forget()
 
 
-def one_document(source: Source) -> dict[str, Any]:
-    """A document that is one object and small enough to be held. Raises UnreadableError and FormatError."""
-    for _, _, text in source.document(select=["$"]):
-        return obj(parse(text), "the document")
-    raise UnreadableError("missing_field", "expected a JSON object, got nothing")
+def documents(source: Source) -> Iterator[dict[str, Any]]:
+    """Each document, where they are objects and small enough to be held. Raises UnreadableError and FormatError."""
+    for path, _, text in source.parts(source.document(select=["$"])):
+        if path == "$":
+            yield obj(parse(text), "the document")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenpulse.readers.documents import Source, elements, one_document
+from tokenpulse.readers.documents import Source, documents, elements
 from tokenpulse.readers.rows import (
     NAN,
     SERVER_SIDE,
@@ -212,7 +212,11 @@ def _ends(tokens: Ragged) -> tuple[Floats, Floats]:
 
 def read_summary(source: Source) -> Iterator[Summary]:
     """inference-perf's own figures, of a stage or of the whole run; all latencies in seconds."""
-    figures = one_document(source)
+    for place, figures in enumerate(documents(source), 1):
+        yield _summary(figures, str(place))
+
+
+def _summary(figures: dict[str, Any], name: str) -> Summary:
     load, good = (optional(figures.get(key), key) for key in ("load_summary", "successes"))
     stage = "requested_rate" in load
     latency = optional(good.get("latency"), "successes.latency")
@@ -225,9 +229,9 @@ def read_summary(source: Source) -> Iterator[Summary]:
     ):
         if isinstance(latency.get(key), dict):
             normalised[ours] = {
-                {"median": "p50"}.get(statistic, statistic): value
+                {"median": "p50"}.get(statistic, statistic): one
                 for statistic, value in latency[key].items()
-                if figure(value) is not None
+                if (one := figure(value)) is not None
             }
     throughput = good.get("throughput")
     if isinstance(throughput, dict):
@@ -245,9 +249,10 @@ def read_summary(source: Source) -> Iterator[Summary]:
     counts = {"attempted": load.get("count"), "succeeded": good.get("count"), "failed": failures.get("count")}
     known = {key: figure(value) for key, value in counts.items()}
     normalised["requests"] = {key: int(value) for key, value in known.items() if value is not None}
-    yield Summary(
+    return Summary(
         tool="inference-perf",
         format=STAGE if stage else SUMMARY,
+        name=name,
         figures=figures,
         normalised=normalised,
         run={

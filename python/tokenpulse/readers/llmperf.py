@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from typing import Any
 
-from tokenpulse.readers.documents import Source, elements, one_document
+from tokenpulse.readers.documents import Source, documents, elements
 from tokenpulse.readers.durations import DurationRows
 from tokenpulse.readers.rows import Faults
 from tokenpulse.readers.summaries import figure
@@ -50,7 +50,11 @@ def read(source: Source) -> Iterator[Records]:
 
 def read_summary(source: Source) -> Iterator[Summary]:
     """llmperf's own figures; its keys are paths joined by underscores, its durations in seconds."""
-    figures = one_document(source)
+    for place, figures in enumerate(documents(source), 1):
+        yield _summary(figures, str(place))
+
+
+def _summary(figures: dict[str, Any], name: str) -> Summary:
     normalised: dict[str, Any] = {}
     for key, ours in (("ttft_s", "ttft"), ("end_to_end_latency_s", "e2e")):
         named = {"mean": "mean", "min": "min", "max": "max", "stddev": "std"} | {
@@ -63,10 +67,10 @@ def read_summary(source: Source) -> Iterator[Summary]:
         }
         if known:
             normalised[ours] = known
-    yield Summary(
+    return Summary(
         tool="llmperf",
         format=SUMMARY,
-        name=str(figures.get("name", "")),
+        name=str(figures.get("name", name)),
         figures=figures,
         normalised=normalised,
         run={"concurrency": figure(figures.get("num_concurrent_requests"))},
