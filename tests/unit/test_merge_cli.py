@@ -123,6 +123,20 @@ def test_epoch_and_monotonic_clocks_are_not_taken_for_one(tmp_path: Path) -> Non
     assert merged["latency"]["ttft"]["count"] > 10
 
 
+def test_files_of_tools_on_clocks_of_their_own_are_not_taken_for_one(tmp_path: Path) -> None:
+    runs, saved = [FIXTURES / "tools" / f"vllm_bench_{name}.json.gz" for name in ("detailed", "errors")], []
+    for path in runs:
+        saved.append(tmp_path / f"{path.name}.sketches.json")
+        assert run("report", path, "--sketches", saved[-1]).returncode == 0
+    merged, at_once = as_json("merge", *saved), as_json("report", *runs)
+    for name in ("requests", "latency", "rates", "span_seconds", "flow", "tokens"):
+        assert merged[name] == at_once[name], name
+    assert merged["flow"] is merged["span_seconds"] is None
+    assert "different moments" in merged["absent"]["span_seconds"]
+    (alone,) = (as_json("merge", saved[0]),)
+    assert alone["span_seconds"] == as_json("report", runs[0])["span_seconds"] is not None
+
+
 def test_files_of_tools_are_saved_and_loaded(tmp_path: Path) -> None:
     found = sorted((FIXTURES / "tools").glob("*")) if (FIXTURES / "tools").exists() else []
     assert found

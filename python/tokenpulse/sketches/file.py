@@ -30,6 +30,9 @@ ONE_CLOCK = ("span_seconds", "rates", "timeline", "flow")
 EPOCH_NS = 10**18
 """A time from here on counts from 1970: from the start of a machine it would be 31 years."""
 
+TABLES = ("parquet", "arrow", "csv", "table")
+"""Formats that hold our own fields as columns."""
+
 _HOW = "tokenpulse report --sketches FILE writes one"
 
 
@@ -153,10 +156,21 @@ def _absent(parts: Sequence[Saved]) -> dict[str, str]:
     found = {name: why for name, why in parts[0].absent.items() if name in lacking}
     for part in reversed(parts):
         found |= {name: part.absent[name] for name in ONE_CLOCK if name in part.absent}
-    arrivals = [part.reduction["first_arrival_ns"] for part in parts if part.reduction["first_arrival_ns"] is not None]
-    if len({first >= EPOCH_NS for first in arrivals}) > 1:
+    clocks = [clock for number, part in enumerate(parts) if (clock := _clock(part, number)) is not None]
+    if len(set(clocks)) > 1:
         found |= dict.fromkeys(ONE_CLOCK, "the runs count time from different moments")
     return found
+
+
+def _clock(part: Saved, number: int) -> str | int | None:
+    """What a part counts time from: 1970, the one clock that all of our own lines are taken to share, or its own."""
+    first = part.reduction["first_arrival_ns"]
+    if first is None:
+        return None
+    if first >= EPOCH_NS:
+        return "1970"
+    formats = {str(one["format"]) for one in part.reduction["inputs"] if one["requests"]}
+    return "ours" if all(name.startswith("tokenpulse") or name in TABLES for name in formats) else number
 
 
 def _settings(one: Saved, other: Saved) -> list[tuple[str, Any, Any]]:
