@@ -252,3 +252,13 @@ def test_groups_of_lengths_stand_in_their_order(tmp_path: Path) -> None:
     names = ("b, 128-512", "b, 512-2048", "b, 131072+", "a, 0-128", "a, 512-2048")
     places = [text.index(f"\n{name} ") for name in names]
     assert places == sorted(places)
+
+
+def test_only_event_lines_learn_the_output_length_late() -> None:
+    def told(name: str) -> bool:
+        text = run("report", FIXTURES / name, "--by", "output_length").stdout.decode()
+        return "Event lines tell the output length" in text
+
+    assert told("demo_events.jsonl")
+    assert not told("demo_requests.jsonl")
+    assert not told("tools/vllm_bench_detailed.json.gz")

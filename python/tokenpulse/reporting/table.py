@@ -28,6 +28,9 @@ from tokenpulse.reporting.text import count, in_order, ms, number, percent, prin
 BAR = 12
 """Length of the longest bar of a timeline."""
 
+EVENTS = ("tokenpulse-events", "tokenpulse-mixed")
+"""Formats whose requests are told event by event."""
+
 LABELS = {"preemption_stall": "stall"}
 
 
@@ -329,7 +332,7 @@ def _by(report: Report) -> Iterator[RenderableType]:
         )
     yield table
     yield from _below(report, marked, len(report.by) - MAX_ROWS, "groups")
-    if "output_length" in _keys(report) and any(one["format"] != "tokenpulse-requests" for one in report.inputs):
+    if "output_length" in _keys(report) and any(one["format"] in EVENTS for one in report.inputs):
         yield note("Event lines tell the output length only at a request's end: its TTFT and ITL are in no group.")
     if report.by_over:
         yield note(f"{count(report.by_over)} combinations past the first 256 are in (all others).")

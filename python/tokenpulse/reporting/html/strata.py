@@ -44,7 +44,7 @@ def figures(report: Report) -> Iterator[Markup]:
             class_="note",
         )
     if any("output_length" in one["key"] for one in groups) and any(
-        one["format"] == "tokenpulse-events" for one in report.inputs
+        one["format"] in ("tokenpulse-events", "tokenpulse-mixed") for one in report.inputs
     ):
         told = "Event lines tell the output length only at a request's end: its TTFT and ITL are in no group."
         yield tag("p", told, class_="note")
