@@ -411,3 +411,24 @@ class TestSettings:
         assert 100 < len(report.timeline) <= 240
         assert report.timeline_asked_seconds == report.timeline_width_seconds
         assert "asked for" not in run("report", OWN, "--timeline", "auto").stdout.decode()
+
+
+def test_an_input_that_counts_no_tokens_takes_their_total_from_all(tmp_path: Path) -> None:
+    """Its chunks are no tokens, so neither a total nor a TPOT may have them in it."""
+    rows = [json.loads(line) for line in plain(FIXTURES / "tools" / "aiperf.jsonl.gz").splitlines()]
+    for row in rows:
+        del row["metrics"]["output_sequence_length"]
+    uncounted = tmp_path / "uncounted.jsonl"
+    uncounted.write_text("\n".join(map(json.dumps, rows)))
+    for other in (OWN, FIXTURES / "tools" / "guidellm.json.gz"):
+        alone = tokenpulse.report(other)
+        assert alone.latency["tpot"] is not None
+        assert alone.tokens["output"] is not None
+        both = tokenpulse.report([other, uncounted], slo="ttft=200ms,tpot=30ms", by="prompt_length")
+        why = "the file does not have the outputs' lengths"
+        assert both.latency["tpot"] is both.tokens["output"] is both.goodput[0]["good"] is None
+        assert {both.absent[name] for name in ("tokens.output", "latency.tpot", "rates.output_tokens_per_second")} == {
+            why
+        }
+        assert all(group["latency"]["tpot"] is None for group in both.by)
+        assert both.latency["ttft"]["count"] == alone.latency["ttft"]["count"] + len(rows)

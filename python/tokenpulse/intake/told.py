@@ -74,6 +74,7 @@ def absent(intake: Intake, reduction: Reduction) -> dict[str, str]:
                 )
             )
         found |= _lacking(intake.records)
+    found |= _uncounted(intake.records)
     why = _clocks(intake, reduction)
     return found | (dict.fromkeys(ONE_CLOCK, why) if why else {})
 
@@ -85,6 +86,16 @@ def _common(each: list[dict[str, str]]) -> dict[str, str]:
 
 
 _NAMES = {"span": "span_seconds", "saturation.schedule_delay": "flow.saturation.schedule_delay"}
+
+
+def _uncounted(inputs: list[Records]) -> dict[str, str]:
+    """What even one input without any count of its tokens takes from all: the rest of them is no total.
+
+    The core takes a chunk for a token where nobody counted them, so such rows would have a TPOT, too.
+    """
+    lacking = [one.absent for one in inputs if "tokens.output" in one.absent]
+    names = ("tokens.output", "rates.output_tokens_per_second", "latency.tpot")
+    return {name: why["tokens.output"] for why in lacking for name in names if name != "latency.tpot" or name in why}
 
 
 def _lacking(inputs: list[Records]) -> dict[str, str]:
