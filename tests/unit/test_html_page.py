@@ -14,8 +14,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from command import FIXTURES
 from html_reports import HOSTILE, REPORTS, Page, made, report_of, requests, text_of
 
+import tokenpulse
 from tokenpulse.reporting import html
 from tokenpulse.reporting.text import count, ms, percent, printable
 
@@ -219,3 +221,22 @@ def test_a_page_takes_its_place_only_when_it_is_whole(tmp_path: Path, monkeypatc
     assert wrong.value.filename == str(page)
     assert page.read_text() == "the page of yesterday"
     assert list(tmp_path.iterdir()) == [page]
+
+
+def test_figures_of_a_cut_are_not_called_those_of_the_whole_run() -> None:
+    assert "Latency of the whole run" in text_of("demo")
+    assert "Latency of the part that is counted" in text_of("cut")
+    assert "Latency of the whole run" not in text_of("cut")
+    assert "Over the whole run" not in text_of("cut")
+
+
+def test_what_the_client_is_judged_by_need_not_be_all() -> None:
+    assert "not judged; needs the times at which requests were meant to be sent or the requested rate" in text_of(
+        "demo"
+    )
+    report = tokenpulse.report(FIXTURES / "demo_requests.jsonl", request_rate=1.0)
+    assert report.flow is not None
+    assert report.flow["saturation"]["verdict"] == "not saturated"
+    text = re.sub(r"<[^>]*>", " ", html.render(report))
+    assert "not saturated" in text
+    assert "; needs" not in text[text.index("not saturated") :][:80]

@@ -86,7 +86,7 @@ def _figure(report: Report, timeline: Timeline, found: Percentiles) -> Markup:
     whole = report.latency[metric] or {}
     told = (
         f"{names} of {words.NAMES[metric]} over the time since the first arrival, in bins of {number(found.width)} s."
-        f" Over the whole run P50 is {ms(whole['p50'])} ms and P99 {ms(whole['p99'])} ms."
+        f" Over the {words.counted(report)} P50 is {ms(whole['p50'])} ms and P99 {ms(whole['p99'])} ms."
     )
     return figure(
         words.heading(metric),

@@ -217,7 +217,8 @@ def _tokens(report: Report, timeline: Timeline, ends: Ends) -> Markup:
         [Line("tokens/s", "first", tokens, width=2.0, area="first-area")],
         ends,
         [f"Of all requests, whatever became of them. Bins of {scale.duration(size * timeline.width)}."],
-        f"Over the whole run {number(report.rates['output_tokens_per_second'])} output tokens per second.",
+        f"Over the {words.counted(report)} {number(report.rates['output_tokens_per_second'])} output tokens"
+        " per second.",
         _throughput_table(report, timeline, ends),
     )
 

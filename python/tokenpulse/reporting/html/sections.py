@@ -33,7 +33,7 @@ def latencies(report: Report) -> Iterator[Markup]:
             row.append(ms(figures[name]) + MARK * few)
         rows.append([*row, ms(figures["max"])])
     if rows:
-        yield table(columns, rows, "Latency of the whole run, ms")
+        yield table(columns, rows, f"Latency of the {words.counted(report)}, ms")
     told = [f"{MARK} too few values for this percentile: it is near the maximum."] if marked else []
     if empty:
         told.append(f"No values: {', '.join(empty)}.")
@@ -151,8 +151,8 @@ def _littles_law(one: Mapping[str, Any]) -> str:
 
 def _saturation(one: Mapping[str, Any]) -> str:
     told = str(one["verdict"])
-    if one["needs"]:
-        told += f"; needs {words.listed([str(need) for need in one['needs']])}"
+    if one["needs"] and not one["judged_by"]:
+        told += f"; needs {words.listed([str(need) for need in one['needs']], 'or')}"
     return told
 
 

@@ -82,6 +82,11 @@ def short(name: str, most: int = 20) -> str:
     return name if len(name) <= most else f"{name[: most - 3]}..."
 
 
+def counted(report: Report) -> str:
+    """What the figures of a report are of."""
+    return "whole run" if report.cut is None else "part that is counted"
+
+
 def judged(report: Report) -> list[Figures]:
     """What the SLO sets judged; nothing where the inputs do not tell what that needs."""
     return [] if any(one["good"] is None for one in report.goodput) else report.goodput
