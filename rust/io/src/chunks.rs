@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn chunks_together_are_the_lines() {
-        let text: String = (0..40_000).map(|i| format!("{{\"line\":{i}}}\r\n")).collect();
+        let text = (0..40_000).map(|i| format!("{{\"line\":{i}}}\r\n")).collect::<Vec<_>>().concat();
         assert!(text.len() > 2 * CHUNK);
         let expected: Vec<_> = text.split_inclusive('\n').map(|line| Some(line.as_bytes().to_vec())).collect();
         for step in [7, 4096, usize::MAX] {

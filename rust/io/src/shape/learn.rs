@@ -42,9 +42,8 @@ impl Shape {
                 }
                 (b"id", b'"') => learner.text(Slot::Id),
                 (b"id", b'0'..=b'9') => learner.number(Slot::IdDigits),
-                (b"id", _) => None,
                 (b"labels", b'{') => learner.labels(wants),
-                (b"labels", _) => None,
+                (b"id" | b"labels", _) => None,
                 (key, b'0'..=b'9') if NUMBERS.contains(&key) => {
                     let field = NUMBERS.iter().position(|name| *name == key)?;
                     shape.numbers |= 1 << field;
