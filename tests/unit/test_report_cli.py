@@ -262,3 +262,11 @@ def test_only_event_lines_learn_the_output_length_late() -> None:
     assert told("demo_events.jsonl")
     assert not told("demo_requests.jsonl")
     assert not told("tools/vllm_bench_detailed.json.gz")
+
+
+@pytest.mark.parametrize(
+    "args", [("report", EVENTS, "--html"), ("report", EVENTS, "--sketches"), ("merge", EVENTS, "-o")]
+)
+def test_standard_output_is_no_file(args: tuple[object, ...]) -> None:
+    assert "standard output has the report" in fails(*args, "-")
+    assert not (FIXTURES / "-").exists()

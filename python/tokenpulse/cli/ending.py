@@ -37,6 +37,12 @@ def check_duration(option: str, text: str | None, parse: Callable[[str], int] = 
             raise ValueError(f"{option}: {wrong}") from None
 
 
+def check_file(option: str, path: str | None) -> None:
+    """ValueError that names the option where its file is `-`: what goes to standard output is the report."""
+    if path == "-":
+        raise ValueError(f"{option}: standard output has the report; give the name of a file")
+
+
 @contextmanager
 def extras() -> Iterator[None]:
     """Where a library that is an extra is missing, its message is all there is to say."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from tokenpulse import sketches
-from tokenpulse.cli.ending import conclude
+from tokenpulse.cli.ending import check_file, conclude
 from tokenpulse.comparing import is_automatic, report_of
 from tokenpulse.comparing import merge as merge_files
 
@@ -24,6 +24,7 @@ def merge(context: click.Context, paths: tuple[str, ...], output: str | None, as
     FILE is what `report --sketches` or `merge -o` wrote, plain, gzip or Zstandard; all must be made with the same
     settings, and count time from the same moment.
     """
+    check_file("-o", output)
     if output is not None:
         sketches.check(output)
     merged = merge_files(paths)

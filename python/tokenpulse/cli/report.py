@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 import tokenpulse
-from tokenpulse.cli.ending import check_duration, conclude, extras
+from tokenpulse.cli.ending import check_duration, check_file, conclude, extras
 from tokenpulse.cli.progress import progress_bar
 from tokenpulse.compressed import check_output
 from tokenpulse.grammar import AUTO, request_rate_of, since_ns, slo_sets
@@ -128,7 +128,8 @@ def report(
 
 def _can_write(paths: tuple[str, ...], html: str | None, sketches: str | None) -> None:
     """Find out before the work whether its results can be written."""
-    for output in (html, sketches):
+    for option, output in (("--html", html), ("--sketches", sketches)):
+        check_file(option, output)
         if output is not None:
             check_output(output, paths)
     if html is not None and html == sketches:
