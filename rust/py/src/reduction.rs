@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use pyo3::{IntoPyObjectExt, intern};
 use tokenpulse_core::request::{Metric, Status};
 use tokenpulse_core::sketch::{ItlRule, Sketch, Store};
 use tokenpulse_core::slo::Slo;
@@ -247,15 +248,20 @@ fn cut_dict<'py>(py: Python<'py>, run: &Run) -> PyResult<Option<Bound<'py, PyDic
 
 fn flow_dict<'py>(py: Python<'py>, flow: &Flow) -> PyResult<Bound<'py, PyDict>> {
     let bins = PyList::empty(py);
+    // There may be thousands of bins: their keys are made once, and long integers only where they are needed.
+    let whole = |n: u128| match u64::try_from(n) {
+        Ok(n) => n.into_bound_py_any(py),
+        Err(_) => n.into_bound_py_any(py),
+    };
     for (start, bin) in flow.bins().iter() {
         let dict = PyDict::new(py);
-        dict.set_item("start_ns", start)?;
-        dict.set_item("arrivals", bin.arrivals)?;
-        dict.set_item("arrival_offset_ns", bin.arrival_offset_ns(start))?;
-        dict.set_item("ends", bin.ends)?;
-        dict.set_item("end_offset_ns", bin.end_offset_ns(start))?;
-        dict.set_item("ttft_count", bin.ttft_count)?;
-        dict.set_item("ttft_sum_ns", bin.ttft_sum_ns)?;
+        dict.set_item(intern!(py, "start_ns"), start)?;
+        dict.set_item(intern!(py, "arrivals"), bin.arrivals)?;
+        dict.set_item(intern!(py, "arrival_offset_ns"), whole(bin.arrival_offset_ns(start))?)?;
+        dict.set_item(intern!(py, "ends"), bin.ends)?;
+        dict.set_item(intern!(py, "end_offset_ns"), whole(bin.end_offset_ns(start))?)?;
+        dict.set_item(intern!(py, "ttft_count"), bin.ttft_count)?;
+        dict.set_item(intern!(py, "ttft_sum_ns"), whole(bin.ttft_sum_ns)?)?;
         bins.append(dict)?;
     }
     let dict = PyDict::new(py);

@@ -1,6 +1,6 @@
 //! The gaps of a column of times: found once, at the speed of memory, and added to as many sketches as they belong to.
 
-use super::mapping::{Mapping, TABLE_LIMIT_NS};
+use super::mapping::Mapping;
 use super::{Sketch, Store};
 
 /// Gaps between times, as sketches of one scale take them.
@@ -113,7 +113,7 @@ for_each_processor! {
 for_each_processor! {
     /// Finds the slots of gaps, and the smallest and the largest gap.
     fn read(mapping: &Mapping, before: i64, times: &[i64], slots: &mut [u16]) -> (i64, i64) {
-        let slot = |gap: i64| mapping.slot_of_whole(gap.min(TABLE_LIMIT_NS) as f64) as u16;
+        let slot = |gap: i64| mapping.slot_in_column(gap) as u16;
         let (Some((first, rest)), Some((slot_of_first, slots))) = (times.split_first(), slots.split_first_mut()) else {
             return (0, 0);
         };

@@ -17,6 +17,12 @@ pub const HIGH_OCTAVE: i32 = 12;
 /// Values up to here take the table; the overflow bucket begins below it.
 pub const TABLE_LIMIT_NS: i64 = 1 << 42;
 
+/// The largest whole number of nanoseconds in the zero bucket, which is that of all below: `2^-20` s, floored. No bucket
+/// of any scale is so narrow that it ends between the two.
+const ZERO_BUCKET_NS: i64 = 953;
+/// The smallest in the overflow bucket, which is that of all above.
+const OVERFLOW_NS: i64 = 4096 * 1_000_000_000 + 1;
+
 const FINEST: u8 = 8;
 const SLICES: usize = 512;
 const MANTISSA: u64 = (1 << 52) - 1;
@@ -115,6 +121,15 @@ impl Mapping {
         slot.clamp(0, Self::slots(self.scale) as i32 - 1) as u32
     }
 
+    /// The same of any number of nanoseconds that is not negative, all in words of 64 bits: for columns.
+    #[inline(always)]
+    pub(crate) fn slot_in_column(&self, ns: i64) -> u64 {
+        let bits = (ns.clamp(ZERO_BUCKET_NS, OVERFLOW_NS) as f64).to_bits();
+        let entry = self.slices[((bits >> self.shift) & self.mask) as usize & (SLICES - 1)];
+        let above = u64::from((bits & MANTISSA) > entry);
+        ((bits >> 52) << self.scale).wrapping_add((entry & RANK) + above).wrapping_add(i64::from(self.offset) as u64)
+    }
+
     /// The slot of a number of nanoseconds that is not negative: 0 is the zero bucket, the last is the overflow
     /// bucket, and slot `n` between them is bucket `first_index + n - 1`.
     #[inline]
@@ -146,4 +161,27 @@ pub fn edge_floor_ns(scale: u8, index: i32) -> i64 {
 pub fn relative_error(scale: u8) -> f64 {
     let ratio = edge_seconds(scale, 1);
     (ratio - 1.0) / (ratio + 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_in_a_column_is_the_slot() {
+        let mut state = 1_u64;
+        for scale in 0..=FINEST {
+            let mapping = Mapping::of(scale);
+            let edges =
+                (0..=Mapping::buckets(scale) as i32).map(|i| edge_floor_ns(scale, Mapping::first_index(scale) + i));
+            let near = edges.flat_map(|edge| [edge - 1, edge, edge + 1]);
+            let anywhere = (0..10_000).map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 1) as i64 >> (state % 63)
+            });
+            for ns in near.chain(anywhere).chain([0, 1, 952, 953, 954, TABLE_LIMIT_NS, i64::MAX]) {
+                assert_eq!(mapping.slot_in_column(ns), mapping.slot(ns) as u64, "{ns} at scale {scale}");
+            }
+        }
+    }
 }
