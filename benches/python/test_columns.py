@@ -1,12 +1,13 @@
 """Requests that are in memory as columns, beside what NumPy makes of the same arrays: vectorised percentiles, which are
 exact, and a histogram of logarithms, chunk by chunk.
 
-All tell the percentiles of TTFT, ITL, TPOT and E2E; tokenpulse judges an SLO set and follows every request beside.
+All tell the percentiles of TTFT, ITL, TPOT and E2E; tokenpulse follows every request beside, and judges an SLO set
+where it is given one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +54,8 @@ def columns() -> Columns:
     return Columns(arrive, running + np.repeat(arrive - before, lengths), offsets)
 
 
-def metered(columns: Columns) -> Found:
-    reducer = ColumnReducer([SLO(ttft=0.5, tpot=0.03)])
+def metered(columns: Columns, slos: Sequence[SLO] = ()) -> Found:
+    reducer = ColumnReducer(slos)
     arrays = {"arrive_ns": columns.arrive, "token_ns": columns.tokens, "token_offsets": columns.offsets}
     reducer.requests("columns", "arrays", arrays)
     total = reducer.finish()["total"]
@@ -121,6 +122,7 @@ def quantiles(counts: Ints) -> NDArray[np.float64]:
 
 WAYS: dict[str, Callable[[Columns], Found]] = {
     "": metered,
+    "tokenpulse with an SLO set": lambda columns: metered(columns, [SLO(ttft=0.5, tpot=0.03)]),
     "NumPy percentiles": exact,
     "NumPy histogram": lambda columns: histograms(columns, np.float64),
     "NumPy histogram, single precision": lambda columns: histograms(columns, np.float32),
