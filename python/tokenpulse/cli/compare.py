@@ -11,6 +11,7 @@ import click
 import tokenpulse
 from tokenpulse.cli import MISUSE, OK, UNUSABLE
 from tokenpulse.cli.ending import check_duration
+from tokenpulse.cli.options import by_option, cut_options, json_option, slo_options, threads_option
 from tokenpulse.cli.progress import progress_bar
 from tokenpulse.grammar import slo_sets
 from tokenpulse.model import ITL_RULES
@@ -27,32 +28,12 @@ from tokenpulse.model import ITL_RULES
     help="Exit with status 1 if this holds: a figure of B against a value, or with a sign its change from A. Or worse: "
     "if B is clearly worse. May be given several times.",
 )
-@click.option(
-    "--slo",
-    "slos",
-    multiple=True,
-    metavar="[NAME:]ttft=200ms,tpot=30ms[,e2e=..][,itl=..][,objective=0.99]",
-    help="Judge requests by these limits. May be given several times.",
-)
-@click.option(
-    "--slo-where",
-    "where",
-    multiple=True,
-    metavar="NAME=LABEL:VALUE",
-    help="Let an SLO set judge only requests that bear this label.",
-)
+@slo_options()
 @click.option("--itl", type=click.Choice(ITL_RULES), help="As for report. [token, or what a file has]")
-@click.option(
-    "--by",
-    multiple=True,
-    metavar="LABEL|prompt_length|output_length",
-    help="Also compare each group. May be given several times.",
-)
-@click.option("--from", "begin", metavar="10s", help="Count only requests that arrive this long after the first.")
-@click.option("--to", "end", metavar="70s", help="Count only requests that arrive before this time after the first.")
-@click.option("--steady", is_flag=True, help="Count only requests of the longest span of steady concurrency.")
-@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="How many read. [as many as there are]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+@by_option("Also compare each group.")
+@cut_options
+@threads_option
+@json_option
 @click.pass_context
 def compare(
     context: click.Context,

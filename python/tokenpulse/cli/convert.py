@@ -8,6 +8,7 @@ import click
 
 from tokenpulse.cli import OK, UNUSABLE
 from tokenpulse.cli.ending import check_duration, extras, warn
+from tokenpulse.cli.options import slo_options, strict_option
 from tokenpulse.cli.progress import progress_bar
 from tokenpulse.converting import COST_BY, STDOUT, Converted
 from tokenpulse.converting import convert as convert_files
@@ -24,20 +25,7 @@ from tokenpulse.model import ITL_RULES
     metavar="FILE.jsonl[.gz|.zst]|FILE.parquet|-",
     help="What to write; - is standard output. Parquet needs the extra: pip install tokenpulse[arrow].",
 )
-@click.option(
-    "--slo",
-    "slos",
-    multiple=True,
-    metavar="[NAME:]ttft=200ms,tpot=30ms[,e2e=..][,itl=..]",
-    help="Write each request's verdict by these limits beside it. May be given several times.",
-)
-@click.option(
-    "--slo-where",
-    "where",
-    multiple=True,
-    metavar="NAME=LABEL:VALUE",
-    help="Let an SLO set judge only requests that bear this label.",
-)
+@slo_options("Write each request's verdict by these limits beside it.")
 @click.option("--itl", type=click.Choice(ITL_RULES), default="token", show_default=True, help="The rule to judge by.")
 @click.option(
     "--gpu-hour", type=float, metavar="PRICE", help="What a GPU costs for an hour: write each request's part."
@@ -50,7 +38,7 @@ from tokenpulse.model import ITL_RULES
 )
 @click.option("--ttl", metavar="1h", default="1h", show_default=True, help="The silence after which a request is lost.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-@click.option("--strict", is_flag=True, help="Exit with status 1 if a line or an event could not be used.")
+@strict_option
 @click.pass_context
 def convert(
     context: click.Context,

@@ -9,6 +9,7 @@ import click
 import tokenpulse
 from tokenpulse import engine
 from tokenpulse.cli.ending import check_duration, conclude
+from tokenpulse.cli.options import json_option, strict_option
 from tokenpulse.cli.progress import progress_bar
 from tokenpulse.grammar import path_names
 from tokenpulse.kv import POLICIES, STREAMS
@@ -46,8 +47,8 @@ from tokenpulse.kv.report import NO_CURVE
     metavar="FILE.svg|.png",
     help="Draw the curve into a file; implies --curve. Needs the extra: pip install tokenpulse[plot].",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-@click.option("--strict", is_flag=True, help="Exit with status 1 if a line or an event could not be used.")
+@json_option
+@strict_option
 @click.pass_context
 def kv(
     context: click.Context,

@@ -8,6 +8,7 @@ import click
 
 from tokenpulse import sketches
 from tokenpulse.cli.ending import check_file, conclude
+from tokenpulse.cli.options import json_option, strict_option
 from tokenpulse.comparing import is_automatic, report_of
 from tokenpulse.comparing import merge as merge_files
 
@@ -15,8 +16,8 @@ from tokenpulse.comparing import merge as merge_files
 @click.command()
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="FILE", help="Also write what they come to, to merge or compare it again.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-@click.option("--strict", is_flag=True, help="Exit with status 1 if a line or an event could not be used.")
+@json_option
+@strict_option
 @click.pass_context
 def merge(context: click.Context, paths: tuple[str, ...], output: str | None, as_json: bool, strict: bool) -> None:
     """Report on runs of several hosts or times together, as if their logs had been read at once.

@@ -8,6 +8,7 @@ import click
 
 import tokenpulse
 from tokenpulse.cli.ending import check_duration, check_file, conclude, extras
+from tokenpulse.cli.options import by_option, cut_options, json_option, slo_options, strict_option, threads_option
 from tokenpulse.cli.progress import progress_bar
 from tokenpulse.compressed import check_output
 from tokenpulse.grammar import AUTO, request_rate_of, since_ns, slo_sets
@@ -17,20 +18,7 @@ from tokenpulse.reporting import Report
 
 @click.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option(
-    "--slo",
-    "slos",
-    multiple=True,
-    metavar="[NAME:]ttft=200ms,tpot=30ms[,e2e=..][,itl=..][,objective=0.99]",
-    help="Judge requests by these limits. May be given several times.",
-)
-@click.option(
-    "--slo-where",
-    "where",
-    multiple=True,
-    metavar="NAME=LABEL:VALUE",
-    help="Let an SLO set judge only requests that bear this label.",
-)
+@slo_options()
 @click.option(
     "--itl",
     type=click.Choice(ITL_RULES),
@@ -39,18 +27,11 @@ from tokenpulse.reporting import Report
     help="What an emission of k tokens after a gap gives: k values of gap/k; one of the gap; "
     "one of the gap and k-1 of 0.",
 )
-@click.option(
-    "--by",
-    multiple=True,
-    metavar="LABEL|prompt_length|output_length",
-    help="Also report on each group. May be given several times.",
-)
+@by_option("Also report on each group.")
 @click.option(
     "--timeline", metavar="10s|auto", help="Also report on each bin of time of this width; auto: on at most 240."
 )
-@click.option("--from", "begin", metavar="10s", help="Count only requests that arrive this long after the first.")
-@click.option("--to", "end", metavar="70s", help="Count only requests that arrive before this time after the first.")
-@click.option("--steady", is_flag=True, help="Count only requests of the longest span of steady concurrency.")
+@cut_options
 @click.option(
     "--profile",
     "profiles",
@@ -64,9 +45,9 @@ from tokenpulse.reporting import Report
 )
 @click.option("--html", metavar="FILE", help="Also write the report as one page with pictures.")
 @click.option("--sketches", metavar="FILE", help="Also write everything that merge and compare need.")
-@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="How many read. [as many as there are]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-@click.option("--strict", is_flag=True, help="Exit with status 1 if a line or an event could not be used.")
+@threads_option
+@json_option
+@strict_option
 @click.pass_context
 def report(
     context: click.Context,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenpulse.readers.documents import Source, documents, json_lines
+from tokenpulse.readers.documents import Source, documents, each_line
 from tokenpulse.readers.rows import (
     MAX_TIME,
     NAN,
@@ -37,7 +37,6 @@ from tokenpulse.readers.rows import (
     uncounted,
     unique,
     unsummed,
-    whole,
 )
 from tokenpulse.readers.summaries import figure
 from tokenpulse.records import ABSENT, Records, Summary
@@ -83,11 +82,7 @@ def recognises(keys: Set[str]) -> str | None:
 def read(source: Source) -> Iterator[Records]:
     """The file is one run."""
     rows = _Rows(source.name)
-    for line, value in json_lines(source, rows.faults):
-        try:
-            rows.add(whole(value, "a line"))
-        except UnreadableError as fault:
-            rows.faults.skip(line, fault.reason, str(fault))
+    each_line(source, rows.faults, rows.add)
     yield rows.records()
 
 

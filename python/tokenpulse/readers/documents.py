@@ -6,12 +6,12 @@ A fault of the text ends the reading of a document, or of a line; it is counted,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tokenpulse.engine import DecodeError, FormatError, JsonDocument, PlainBytes, Progress
-from tokenpulse.readers.rows import Faults, UnreadableError, obj, parse
+from tokenpulse.readers.rows import Faults, UnreadableError, obj, parse, whole
 
 FAULTS = (FormatError, DecodeError)
 """What the core raises for a text that is no JSON, or a compressed one that is damaged."""
@@ -147,6 +147,15 @@ def _lines(source: Source, faults: Faults, document: JsonDocument) -> Iterator[t
                 return
             document.skip_line()
             yield "", None
+
+
+def each_line(source: Source, faults: Faults, take: Callable[[dict[str, Any]], None]) -> None:
+    """Give `take` each line's object; one that is none, or that it cannot read, is skipped and counted."""
+    for line, value in json_lines(source, faults):
+        try:
+            take(whole(value, "a line"))
+        except UnreadableError as fault:
+            faults.skip(line, fault.reason, str(fault))
 
 
 def json_lines(source: Source, faults: Faults) -> Iterator[tuple[int, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenpulse.readers.documents import Source, json_lines
+from tokenpulse.readers.documents import Source, each_line
 from tokenpulse.readers.rows import (
     MAX_TIME,
     NAN,
@@ -35,7 +35,6 @@ from tokenpulse.readers.rows import (
     seconds,
     statuses,
     unique,
-    whole,
 )
 from tokenpulse.records import ABSENT, Records, Series, duration_ns, time_ns
 
@@ -73,11 +72,7 @@ def recognises(keys: Set[str]) -> str | None:
 def read(source: Source) -> Iterator[Records]:
     """The file is one run, of one engine or several."""
     log = _Log(Faults(source.name))
-    for line, value in json_lines(source, log.faults):
-        try:
-            log.add(whole(value, "a line"))
-        except UnreadableError as error:
-            log.faults.skip(line, error.reason, str(error))
+    each_line(source, log.faults, log.add)
     yield log.records()
 
 

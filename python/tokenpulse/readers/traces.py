@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenpulse.readers.documents import Source, json_lines
+from tokenpulse.readers.documents import Source, each_line
 from tokenpulse.readers.rows import (
     Faults,
     LabelColumns,
@@ -20,7 +20,6 @@ from tokenpulse.readers.rows import (
     integer,
     ints,
     number,
-    whole,
 )
 from tokenpulse.records import ABSENT, Ragged, Workload
 
@@ -125,19 +124,17 @@ def read_mooncake(source: Source) -> Iterator[Workload]:
     """Lines with `timestamp` in ms, `input_length`, `output_length` and the hashes of the prompt's blocks."""
     trace = _Trace(Faults(source.name))
     hashes = RaggedColumn("Q")
-    for line, value in json_lines(source, trace.faults):
-        try:
-            row = whole(value, "a line")
-            arrive = number(row.get("timestamp"), "timestamp")
-            if not 0 <= arrive < 9.2e12:
-                raise UnreadableError("bad_value", f"timestamp: expected ms of 0 or more, got {arrive!r}")
-            prompt, output = (integer(row.get(key), key) for key in ("input_length", "output_length"))
-            blocks = _hashes(row.get("hash_ids"))
-        except UnreadableError as error:
-            trace.faults.skip(line, error.reason, str(error))
-            continue
+
+    def add(row: dict[str, Any]) -> None:
+        arrive = number(row.get("timestamp"), "timestamp")
+        if not 0 <= arrive < 9.2e12:
+            raise UnreadableError("bad_value", f"timestamp: expected ms of 0 or more, got {arrive!r}")
+        prompt, output = (integer(row.get(key), key) for key in ("input_length", "output_length"))
+        blocks = _hashes(row.get("hash_ids"))
         trace.add(round(arrive * 1_000_000), prompt, output, labels={"type": row.get("type")})
         hashes.append(blocks)
+
+    each_line(source, trace.faults, add)
     rows = hashes.finish()
     rows = Ragged(values=rows.values.astype(np.uint64), offsets=rows.offsets)
     some = len(rows.values) > 0

@@ -23,7 +23,17 @@ from tokenpulse.reporting.layout import (
     unusable_table,
 )
 from tokenpulse.reporting.report import Report
-from tokenpulse.reporting.text import count, in_order, ms, number, percent, printable, several
+from tokenpulse.reporting.text import (
+    GOODPUT_HEADS,
+    count,
+    goodput_cells,
+    in_order,
+    ms,
+    number,
+    percent,
+    printable,
+    several,
+)
 
 BAR = 12
 """Length of the longest bar of a timeline."""
@@ -246,17 +256,9 @@ def _goodput(report: Report) -> Iterator[RenderableType]:
     if "goodput" in report.absent:
         yield note(f"Not judged: {report.absent['goodput']}.")
         return
-    table = figures_table("slo", "good", "judged", "attained", "objective", "good req/s", "good tok/s")
+    table = figures_table("slo", *GOODPUT_HEADS)
     for one in report.goodput:
-        table.add_row(
-            printable(one["name"]),
-            count(one["good"]),
-            count(one["judged"]),
-            percent(one["attainment"]),
-            f"{100 * one['slo']['objective']:.9g} %",
-            number(one["requests_per_second"]),
-            number(one["tokens_per_second"]),
-        )
+        table.add_row(printable(one["name"]), *goodput_cells(one))
     yield table
     for one in report.goodput:
         yield note(f"{printable(one['name'])}: {limits(one['slo'])}")

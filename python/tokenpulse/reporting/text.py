@@ -129,3 +129,18 @@ def in_order(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return (bool(one.get("other")), found.setdefault(labels, len(found)), *edges)
 
     return sorted(groups, key=place)
+
+
+def goodput_cells(one: Mapping[str, Any]) -> list[str]:
+    """What an SLO set found, as the cells that a table and a page show under `GOODPUT_HEADS`."""
+    return [
+        count(one["good"]),
+        count(one["judged"]),
+        percent(one["attainment"]),
+        f"{100 * one['slo']['objective']:.9g} %",
+        number(one["requests_per_second"]),
+        number(one["tokens_per_second"]),
+    ]
+
+
+GOODPUT_HEADS = ("good", "judged", "attained", "objective", "good req/s", "good tok/s")

@@ -13,7 +13,7 @@ from tokenpulse.reporting.html.markup import Child, Column, Markup, table, tag
 from tokenpulse.reporting.layout import ENOUGH, HEADS, MARK, MAX_ROWS
 from tokenpulse.reporting.report import Report
 from tokenpulse.reporting.table import limits
-from tokenpulse.reporting.text import count, ms, number, percent, several
+from tokenpulse.reporting.text import GOODPUT_HEADS, count, goodput_cells, ms, number, percent, several
 
 
 def latencies(report: Report) -> Iterator[Markup]:
@@ -54,17 +54,12 @@ def latencies(report: Report) -> Iterator[Markup]:
 def goodput(report: Report) -> Iterator[Markup]:
     """What each SLO set judged, what it found good, what was missed, and how smooth the tokens came."""
     columns = [Column("SLO set", words=True), Column("limits", words=True)]
-    columns += [Column(head) for head in ("good", "judged", "attained", "objective", "good req/s", "good tok/s")]
+    columns += [Column(head) for head in GOODPUT_HEADS]
     rows: list[list[Child]] = [
         [
             one["name"],
             limits(one["slo"]),
-            count(one["good"]),
-            count(one["judged"]),
-            percent(one["attainment"]),
-            f"{100 * one['slo']['objective']:.9g} %",
-            number(one["requests_per_second"]),
-            number(one["tokens_per_second"]),
+            *goodput_cells(one),
         ]
         for one in words.judged(report)[:MAX_ROWS]
     ]
