@@ -1,7 +1,8 @@
 """How a report's sums are formed from a log, by tokenpulse and by others: each the quickest way that its library has.
 
-All form the same sums, and no more: the report forms distributions of every metric beside. Where the sum of gaps is the
-last time less the first, nobody but the report need look at a gap.
+All form the same sums, and no more: the report forms distributions of every metric beside. The sum of the gaps between
+tokens is the last time less the first, so that it needs no gap; for request lines peers also do what a report must, and
+look at every gap for the least and the greatest.
 
 Each reading is made by a process of its own, on as many cores as it is told:
 
@@ -19,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from operator import sub
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -37,6 +39,14 @@ class Sums:
     itl: int
     e2e: int
     gaps: int
+    least: int | None = None
+    """Of the gaps, where every gap was looked at."""
+    greatest: int | None = None
+
+    def agree(self, other: Sums) -> bool:
+        """Whether both say the same of what both looked at."""
+        pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
+        return all(one == two for one, two in pairs if one is not None and two is not None)
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,7 @@ def report(path: str, cores: int) -> Sums:
         itl["sum_ns"],
         e2e["sum_ns"],
         itl["count"],
+        *(round(itl[end] * 1e9) for end in ("min", "max")),
     )
 
 
@@ -108,20 +119,28 @@ def polars_events(path: str, _: int) -> Sums:
     return Sums(**sums.collect(engine="streaming").row(0, named=True))
 
 
-def polars_requests(path: str, _: int) -> Sums:
-    import polars as pl
+def polars_requests(every_gap: bool) -> Reading:
+    def read(path: str, _: int) -> Sums:
+        import polars as pl
 
-    offsets = pl.col("dt_ns").list
-    first, last, n = offsets.first(), offsets.last(), offsets.len().cast(pl.Int64)
-    sums = pl.scan_ndjson(path, schema={"dt_ns": pl.List(pl.Int64)}).select(
-        requests=pl.len(),
-        tokens=n.sum(),
-        ttft=first.sum(),
-        itl=(last - first).sum(),
-        e2e=last.sum(),
-        gaps=pl.when(n > 0).then(n - 1).sum(),
-    )
-    return Sums(**sums.collect(engine="streaming").row(0, named=True))
+        offsets = pl.col("dt_ns").list
+        first, last, n = offsets.first(), offsets.last(), offsets.len().cast(pl.Int64)
+        gaps = pl.col("gaps").list
+        rows = pl.scan_ndjson(path, schema={"dt_ns": pl.List(pl.Int64)})
+        if every_gap:
+            rows = rows.with_columns(gaps=offsets.diff())
+        sums = rows.select(
+            requests=pl.len(),
+            tokens=n.sum(),
+            ttft=first.sum(),
+            itl=(gaps.sum() if every_gap else last - first).sum(),
+            e2e=last.sum(),
+            gaps=pl.when(n > 0).then(n - 1).sum(),
+            **({"least": gaps.min().min(), "greatest": gaps.max().max()} if every_gap else {}),
+        )
+        return Sums(**sums.collect(engine="streaming").row(0, named=True))
+
+    return read
 
 
 DUCKDB = {
@@ -141,6 +160,15 @@ DUCKDB = {
         )
         select count(arrive), sum(n), sum(first - arrive), sum(last - first), sum(last - arrive) filter (ends > 0),
             sum(emissions - 1) filter (emissions > 0)
+        from requests
+    """,
+    "requests, every gap": """
+        with requests as (
+            select dt_ns, [dt_ns[i + 1] - dt_ns[i] for i in range(1, len(dt_ns))] as gaps
+            from read_json(?, format = 'newline_delimited', columns = {dt_ns: 'BIGINT[]'})
+        )
+        select count(*), sum(len(dt_ns)), sum(dt_ns[1]), sum(list_sum(gaps)), sum(dt_ns[-1]), sum(len(gaps)),
+            min(list_min(gaps)), max(list_max(gaps))
         from requests
     """,
     "requests": """
@@ -198,12 +226,16 @@ def orjson_events(path: str, _: int) -> Sums:
     return Sums(requests, tokens, ttft, itl, e2e, gaps)
 
 
-def orjson_requests(path: str, _: int) -> Sums:
-    import orjson
+def orjson_requests(every_gap: bool) -> Reading:
+    def read(path: str, _: int) -> Sums:
+        import orjson
 
-    loads = orjson.loads
-    with open(path, "rb") as log:
-        return of_offsets(loads(line)["dt_ns"] for line in log)
+        loads = orjson.loads
+        with open(path, "rb") as log:
+            rows = (loads(line)["dt_ns"] for line in log)
+            return of_gaps(rows) if every_gap else of_offsets(rows)
+
+    return read
 
 
 def of_offsets(rows: Iterator[list[int]]) -> Sums:
@@ -218,6 +250,25 @@ def of_offsets(rows: Iterator[list[int]]) -> Sums:
             itl += last - first
             gaps += n - 1
     return Sums(requests, tokens, ttft, itl, e2e, gaps)
+
+
+def of_gaps(rows: Iterator[list[int]]) -> Sums:
+    """With the quickest idiom that the language has for differences."""
+    requests = tokens = ttft = itl = e2e = gaps = 0
+    least, greatest = sys.maxsize, -1
+    for offsets in rows:
+        requests += 1
+        if offsets:
+            tokens += len(offsets)
+            ttft += offsets[0]
+            e2e += offsets[-1]
+            between = list(map(sub, offsets[1:], offsets))
+            if between:
+                gaps += len(between)
+                itl += sum(between)
+                least = min(least, min(between))
+                greatest = max(greatest, max(between))
+    return Sums(requests, tokens, ttft, itl, e2e, gaps, least, greatest)
 
 
 def blocks(path: str) -> Iterator[bytes]:
@@ -264,17 +315,29 @@ def msgspec_requests(path: str, _: int) -> Sums:
 
     Request: Any = msgspec.defstruct("Request", [("dt_ns", list[int])], gc=False)  # noqa: N806
     decode = msgspec.json.Decoder(Request).decode_lines
-    return of_offsets(request.dt_ns for block in blocks(path) for request in decode(block))
+    return of_gaps(request.dt_ns for block in blocks(path) for request in decode(block))
 
 
 READINGS: dict[str, dict[str, Reading]] = {
-    "tokenpulse": {"events": report, "requests": report},
-    "polars": {"events": polars_events, "requests": polars_requests},
-    "duckdb": {"events": duckdb("events"), "requests": duckdb("requests")},
-    "msgspec": {"events": msgspec_events, "requests": msgspec_requests},
-    "orjson": {"events": orjson_events, "requests": orjson_requests},
+    "events": {
+        "tokenpulse": report,
+        "polars": polars_events,
+        "duckdb": duckdb("events"),
+        "msgspec": msgspec_events,
+        "orjson": orjson_events,
+    },
+    "requests": {
+        "tokenpulse": report,
+        "polars": polars_requests(every_gap=True),
+        "duckdb": duckdb("requests, every gap"),
+        "msgspec": msgspec_requests,
+        "orjson": orjson_requests(every_gap=True),
+        "polars, no gap": polars_requests(every_gap=False),
+        "duckdb, no gap": duckdb("requests"),
+        "orjson, no gap": orjson_requests(every_gap=False),
+    },
 }
-ON_ONE_CORE_ONLY = frozenset({"msgspec", "orjson"})
+ON_ONE_CORE_ONLY = ("msgspec", "orjson")
 
 
 class Reader:
@@ -314,7 +377,7 @@ def peak() -> int:
 def serve(name: str, kind: str, cores: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
-    reading = READINGS[name][kind]
+    reading = READINGS[kind][name]
     for line in sys.stdin:
         started = perf_counter()
         sums = reading(line.rstrip("\n"), cores)

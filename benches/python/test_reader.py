@@ -15,11 +15,12 @@ from readings import ON_ONE_CORE_ONLY, READINGS, Read, Reader
 
 MEMORY_LIMIT = 100_000_000
 CORES = [cores for cores in (1, 2) if cores <= (os.cpu_count() or 1)]
+NAMES = list(dict.fromkeys(name for readings in READINGS.values() for name in readings))
 BY = [
     pytest.param(name, cores, id=f"{name}-{cores}")
     for cores in CORES
-    for name in READINGS
-    if cores == 1 or name not in ON_ONE_CORE_ONLY
+    for name in NAMES
+    if cores == 1 or not name.startswith(ON_ONE_CORE_ONLY)
 ]
 
 
@@ -31,6 +32,8 @@ def expected() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "cores"), BY)
 def test_reading(benchmark: Any, log: Path, name: str, cores: int, rounds: int, expected: dict[str, Any]) -> None:
+    if name not in READINGS[log.stem]:
+        pytest.skip("event lines have their gaps formed by all")
     benchmark.group = f"report of {log.stem}, {cores} core{'s' * (cores > 1)}"
     size = log.stat().st_size
     reader = Reader(name, log.stem, cores)
@@ -42,7 +45,8 @@ def test_reading(benchmark: Any, log: Path, name: str, cores: int, rounds: int, 
     finally:
         reader.close()
     benchmark.extra_info.update(values=size, unit="byte", peer="" if name == "tokenpulse" else name, bytes=found.peak)
-    assert found.sums == first.sums == expected.setdefault(log.stem, found.sums)
+    assert found.sums == first.sums
+    assert found.sums.agree(expected.setdefault(log.stem, found.sums))
     assert found.sums.tokens > found.sums.requests > 0
     if name == "tokenpulse":
         print(f"peak memory of a report of {log.stem} on {cores}: {found.peak / 1e6:.1f} MB")
