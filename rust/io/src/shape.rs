@@ -131,8 +131,6 @@ struct Values {
     numbers: [i64; NUMBERS.len()],
     arrays: [Range<u32>; ARRAYS.len()],
     id: Span,
-    /// Where each place was come to, and how many labels there were.
-    came: [(usize, usize); PLACES + 1],
 }
 
 /// The shapes of the lines so far.
@@ -148,6 +146,8 @@ pub(crate) struct Shapes {
     oldest: usize,
     saved: i32,
     values: Values,
+    /// Where each place of the line was come to.
+    came: [usize; PLACES + 1],
 }
 
 impl Default for Shapes {
@@ -159,12 +159,8 @@ impl Default for Shapes {
             last: 0,
             oldest: 0,
             saved: SAVED / 2,
-            values: Values {
-                numbers: [0; NUMBERS.len()],
-                arrays: [const { 0..0 }; ARRAYS.len()],
-                id: Span::default(),
-                came: [(0, 0); PLACES + 1],
-            },
+            values: Values { numbers: [0; NUMBERS.len()], arrays: [const { 0..0 }; ARRAYS.len()], id: Span::default() },
+            came: [0; PLACES + 1],
         }
     }
 }
@@ -177,12 +173,12 @@ impl Shapes {
             return None;
         }
         let (numbers, labels) = (batch.numbers.len(), batch.labels.len());
-        self.values.came[0] = (at, labels);
+        self.came[0] = at;
         self.values.id = Span::default();
         let expected = usize::from(self.next[self.last]);
-        let found = match self.kept[expected].follow::<S>(0, text, &mut self.values, batch) {
+        let found = match self.kept[expected].follow::<S>(0, text, &mut self.came, &mut self.values, batch) {
             Ok(end) => Some((expected, end)),
-            Err(place) => self.others::<S>(expected, place, text, batch),
+            Err(place) => self.others::<S>((expected, place), labels, text, batch),
         };
         if let Some((which, end)) = found
             && self.kept[which].conclude(text, &self.values, labels as u32, batch).is_some()
@@ -202,14 +198,12 @@ impl Shapes {
     #[inline(never)]
     fn others<S: Scan>(
         &mut self,
-        expected: usize,
-        place: usize,
+        (mut failed, mut place): (usize, usize),
+        labels: usize,
         text: &[u8],
         batch: &mut Batch,
     ) -> Option<(usize, usize)> {
-        let values = &mut self.values;
-        let (mut failed, mut place) = (expected, place);
-        let mut left: u32 = ((1 << self.kept.len()) - 1) & !(1 << expected);
+        let mut left: u32 = ((1 << self.kept.len()) - 1) & !(1 << failed);
         while left != 0 {
             let which = left.trailing_zeros() as usize;
             left &= left - 1;
@@ -218,8 +212,10 @@ impl Shapes {
             if common > place {
                 continue;
             }
-            batch.labels.truncate(values.came[common].1);
-            match self.kept[which].follow::<S>(common, text, values, batch) {
+            let shape = &self.kept[which];
+            let is_label = |(_, slot): &&(Literal, Slot)| matches!(slot, Slot::Label(_) | Slot::LabelDigits(_));
+            batch.labels.truncate(labels + shape.places[..common].iter().filter(is_label).count());
+            match shape.follow::<S>(common, text, &mut self.came, &mut self.values, batch) {
                 Ok(end) => return Some((which, end)),
                 Err(at) => (failed, place) = (which, at),
             }
@@ -263,12 +259,13 @@ impl Shape {
         &self,
         from: usize,
         text: &[u8],
+        came: &mut [usize; PLACES + 1],
         values: &mut Values,
         batch: &mut Batch,
     ) -> Result<usize, usize> {
-        let mut at = values.came[from].0;
-        for (place, (literal, slot)) in self.places.iter().enumerate().skip(from) {
-            values.came[place] = (at, batch.labels.len());
+        let mut at = came[from];
+        for (place, ((literal, slot), came)) in (from..).zip(self.places[from..].iter().zip(&mut came[from..])) {
+            *came = at;
             if !literal.stands_at::<S>(text, at) {
                 return Err(place);
             }
@@ -298,7 +295,7 @@ impl Shape {
             }
         }
         let place = self.places.len();
-        values.came[place] = (at, batch.labels.len());
+        came[place] = at;
         if self.tail.stands_at::<S>(text, at) { Ok(at + self.tail.len) } else { Err(place) }
     }
 
