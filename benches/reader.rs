@@ -105,7 +105,8 @@ fn tokenpulse(log: Vec<u8>) -> Sums {
         ..Settings::default()
     };
     let sources = vec![Source::Bytes("log".to_owned(), log)];
-    let reduction = reduce(sources, &settings, Reading { threads: 1, ..Reading::default() }, |_, _| true).expect("the log is one of ours");
+    let reduction = reduce(sources, &settings, Reading { threads: 1, ..Reading::default() }, |_, _| true)
+        .expect("the log is one of ours");
     let total = reduction.run.total();
     let sum = |metric| total.latency[metric as usize].sum_ns();
     Sums {
