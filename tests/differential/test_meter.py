@@ -23,19 +23,19 @@ def assert_same(settings_given: dict[str, Any], calls: list[Call]) -> None:
         assert differences(comparable(core.reading(t)), comparable(oracle.reading(t))) == [], t
 
 
-@settings(deadline=None, max_examples=600, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
 @given(calls=streams, given_settings=settings_of_meters)
 def test_any_stream(calls: list[Call], given_settings: dict[str, Any]) -> None:
     assert_same(given_settings, calls)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=75, suppress_health_check=list(HealthCheck))
 @given(calls=streams, given_settings=defaults)
 def test_any_stream_with_the_default_settings(calls: list[Call], given_settings: dict[str, Any]) -> None:
     assert_same(given_settings, calls)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
 @given(calls=streams, given_settings=settings_of_meters)
 def test_what_holds_of_any_reading(calls: list[Call], given_settings: dict[str, Any]) -> None:
     """Accounts that must balance, whoever keeps them."""
