@@ -14,10 +14,9 @@ use tokenpulse_core::{Error, Result};
 
 pub use given::{ABSENT, Emissions, EventColumns, IN_FLIGHT, Ids, Labels, Lists, RequestColumns, Whole};
 
-use crate::flights::Flights;
-use crate::input::note;
+use crate::part::{Part, together};
 use crate::record::{Checked, Refused, Skip, bad_value, missing};
-use crate::reduce::{Input, Reduction, explain, wanted_labels};
+use crate::reduce::{Reduction, wanted_labels};
 
 /// Rows between the one that is read and the one whose emissions are brought near.
 const AHEAD: usize = 2;
@@ -112,13 +111,6 @@ fn id_of<'a>(ids: &Ids<'a>, row: usize, number: u64, room: &'a mut String) -> &'
     }
 }
 
-/// One input.
-struct Part {
-    run: Run,
-    flights: Flights,
-    input: Input,
-}
-
 /// All inputs, of which each comes in batches.
 pub struct ColumnRun {
     settings: Settings,
@@ -147,10 +139,9 @@ impl ColumnRun {
             }
             return Err(Error::value(&format!("format of {name}"), format_args!("{there} as before"), format));
         }
-        let mut input = Input::default();
-        name.clone_into(&mut input.path);
-        input.given_format = Some(format.to_owned());
-        self.parts.push(Part { run: Run::new(self.settings.clone())?, flights: Flights::default(), input });
+        let mut part = Part::new(name, &self.settings)?;
+        part.input.given_format = Some(format.to_owned());
+        self.parts.push(part);
         Ok(self.parts.len() - 1)
     }
 
@@ -170,12 +161,10 @@ impl ColumnRun {
             }
             part.input.lines += 1;
             self.room.take_labels(&wanted, row);
-            if let Err(refused) = part.request(columns, row, &mut self.room) {
+            if let Err(refused) = part.request_row(columns, row, &mut self.room) {
                 part.input.skip(part.input.lines, refused);
             }
-            if part.run.has_refusals() {
-                part.note_refusals();
-            }
+            part.note();
         }
         Ok(())
     }
@@ -195,12 +184,10 @@ impl ColumnRun {
             if columns.ev[row] == 0 {
                 self.room.take_labels(&wanted, row);
             }
-            if let Err(refused) = part.event(columns, row, &mut self.room) {
+            if let Err(refused) = part.event_row(columns, row, &mut self.room) {
                 part.input.skip(part.input.lines, refused);
             }
-            if part.run.has_refusals() {
-                part.note_refusals();
-            }
+            part.note();
         }
         Ok(())
     }
@@ -211,41 +198,14 @@ impl ColumnRun {
     ///
     /// Wrong settings; they were looked at before.
     pub fn finish(mut self) -> Result<Reduction> {
-        for part in &mut self.parts {
-            for flight in part.flights.sorted() {
-                part.run.settle(flight);
-            }
-            part.note_refusals();
-        }
-        let newest = self.parts.iter().filter_map(|part| part.run.newest()).max();
-        let mut inputs = Vec::new();
-        let mut merged: Option<Run> = None;
-        for mut part in self.parts {
-            for flight in std::mem::take(&mut part.flights).into_sorted() {
-                part.run.leave(flight, newest.unwrap_or(0));
-            }
-            part.note_refusals();
-            inputs.push(part.input);
-            match &mut merged {
-                Some(merged) => merged.merge(part.run),
-                none => *none = Some(part.run),
-            }
-        }
-        let run = merged.map_or_else(|| Run::new(self.settings), Ok)?;
-        Ok(Reduction { inputs, run, newest })
+        self.parts.iter_mut().for_each(Part::settle);
+        together(self.parts, || Run::new(self.settings))
     }
 }
 
 impl Part {
-    #[cold]
-    fn note_refusals(&mut self) {
-        for (line, counter) in self.run.take_refusals() {
-            note(&mut self.input.notices, line, counter.name(), explain(counter));
-        }
-    }
-
     /// Takes a row of requests.
-    fn request(&mut self, columns: &RequestColumns<'_>, row: usize, room: &mut Room) -> Checked<()> {
+    fn request_row(&mut self, columns: &RequestColumns<'_>, row: usize, room: &mut Room) -> Checked<()> {
         let number = self.input.lines;
         let arrive = time("arrive_ns", columns.arrive_ns, row)?;
         let schedule = given("schedule_ns", columns.schedule_ns, row, &bounds::TIME_NS)?;
@@ -315,21 +275,22 @@ impl Part {
             prompt_tokens: prompt_tokens.unwrap_or(0) as u64,
             labels: &room.labels,
         };
-        if !self.is_free(arrival.id, arrive, number) {
+        // Where nothing is in flight no id needs a hash.
+        if !self.flights.is_empty() && !self.is_free(self.flights.id(arrival.id), arrive, number) {
             return Ok(());
         }
         if ended.is_some() {
             self.run.request(&arrival, &events, number);
         } else {
             let flight = self.run.request_in_flight(&arrival, &events, number);
-            self.flights.insert(self.flights.hash(arrival.id), flight);
+            self.flights.insert(self.flights.id(arrival.id).hash, flight);
         }
         self.input.requests += 1;
         Ok(())
     }
 
     /// Takes a row of events.
-    fn event(&mut self, columns: &EventColumns<'_>, row: usize, room: &mut Room) -> Checked<()> {
+    fn event_row(&mut self, columns: &EventColumns<'_>, row: usize, room: &mut Room) -> Checked<()> {
         let number = self.input.lines;
         let code = columns.ev[row];
         if code > 7 {
@@ -354,7 +315,8 @@ impl Part {
                 if self.run.admit(t, number) {
                     let id = id_of(&columns.ids, row, number - 1, &mut room.number);
                     let prompt_tokens = tokens.unwrap_or(0) as u64;
-                    self.arrive(&Arrival { id, t, prompt_tokens, labels: &room.labels }, number);
+                    let arrival = Arrival { id, t, prompt_tokens, labels: &room.labels };
+                    self.arrive(self.flights.id(id), &arrival, number);
                 }
                 return Ok(());
             }
@@ -364,10 +326,7 @@ impl Part {
                 let degraded = columns.degraded.is_some_and(|degraded| degraded[row] != 0);
                 if self.run.admit(t, number) {
                     let id = id_of(&columns.ids, row, number - 1, &mut room.number);
-                    match self.flights.remove(self.flights.hash(id), id.as_bytes()) {
-                        Some(flight) => self.run.end(flight, t, *ended, degraded, number),
-                        None => self.run.unknown(number),
-                    }
+                    self.end(self.flights.id(id), t, *ended, degraded, number);
                 }
                 return Ok(());
             }
@@ -380,48 +339,8 @@ impl Part {
         };
         if self.run.admit(t, number) {
             let id = id_of(&columns.ids, row, number - 1, &mut room.number);
-            let hash = self.flights.hash(id);
-            match self.flights.find(hash, id.as_bytes()) {
-                None => self.run.unknown(number),
-                Some(flight) => {
-                    if !self.run.event(flight, t, event, number) {
-                        self.run.unknown(number);
-                        self.lose(hash, id, t);
-                    }
-                }
-            }
+            self.event(self.flights.id(id), t, event, number);
         }
         Ok(())
-    }
-
-    fn lose(&mut self, hash: u64, id: &str, t: i64) {
-        if let Some(flight) = self.flights.remove(hash, id.as_bytes()) {
-            self.run.lose(flight, t);
-        }
-    }
-
-    /// Whether a request of this id may arrive at `t`: none is in flight, or it is found lost.
-    #[inline]
-    fn is_free(&mut self, id: &str, t: i64, number: u64) -> bool {
-        if self.flights.is_empty() {
-            return true;
-        }
-        let hash = self.flights.hash(id);
-        let Some(flight) = self.flights.find(hash, id.as_bytes()) else { return true };
-        let lost = self.run.overdue(flight, t);
-        if lost {
-            self.lose(hash, id, t);
-        } else {
-            self.run.already_in_flight(flight, t, number);
-        }
-        lost
-    }
-
-    fn arrive(&mut self, arrival: &Arrival<'_>, number: u64) {
-        if self.is_free(arrival.id, arrival.t, number) {
-            let flight = self.run.arrive(arrival);
-            self.flights.insert(self.flights.hash(arrival.id), flight);
-            self.input.requests += 1;
-        }
     }
 }

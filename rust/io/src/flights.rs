@@ -5,6 +5,8 @@ use std::hash::BuildHasher;
 use hashbrown::DefaultHashBuilder;
 use tokenpulse_core::tally::Flight;
 
+use crate::part::Id;
+
 /// An entry of the table: a hash and the place of its flight, from 1; 0: empty.
 type Entry = (u64, u32);
 
@@ -24,9 +26,9 @@ impl Flights {
         &self.hasher
     }
 
-    /// The hash of an id.
-    pub(crate) fn hash(&self, id: &str) -> u64 {
-        self.hasher.hash_one(id.as_bytes())
+    /// An id with its hash.
+    pub(crate) fn id<'a>(&self, id: &'a str) -> Id<'a> {
+        Id { hash: self.hasher.hash_one(id.as_bytes()), bytes: id.as_bytes() }
     }
 
     /// Whether there is none.

@@ -16,6 +16,7 @@ mod json;
 mod kv;
 mod mapped;
 mod parse;
+mod part;
 mod pipeline;
 pub mod process;
 mod record;

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokenpulse_core::Error;
-use tokenpulse_core::request::Status;
 use tokenpulse_core::strata::Key;
-use tokenpulse_core::tally::{Arrival, Counter, Finished, Rows, Run, Settings};
+use tokenpulse_core::tally::{Arrival, Finished, Rows, Run, Settings};
 
 use crate::batch::{ArrivalRow, Batch, Entry, RequestRow, What};
-use crate::flights::Flights;
 use crate::input::{Failure, Notice, note};
+use crate::part::{Id, Part, together};
 use crate::pipeline::{Reading, each_batch};
 use crate::record::{Refused, Skip, Wants};
 use crate::source::Source;
@@ -33,7 +32,7 @@ pub struct Input {
     /// The first few lines that were not as they should be.
     pub notices: Vec<Notice>,
     /// Lines that look like ours, whatever their faults.
-    recognised: u64,
+    pub(crate) recognised: u64,
 }
 
 impl Input {
@@ -70,9 +69,7 @@ pub struct Reduction {
 
 /// One input while it is read.
 struct Reader {
-    run: Run,
-    flights: Flights,
-    input: Input,
+    part: Part,
     wants: Arc<Wants>,
     /// Lines of the batches before.
     lines: u64,
@@ -121,43 +118,30 @@ fn read_all(
     let total = sizes.map_or(0, |sizes| sizes.iter().sum());
     let mut done = 0;
     let mut emissions = 0;
-    let mut readers = Vec::new();
+    let mut parts = Vec::new();
     for source in sources {
         let mut reader = Reader::new(source.name(), settings).map_err(Failure::Settings)?;
         if let Some(most) = rows {
             reader.keep_rows(most - emissions);
         }
         let read = reader.read(source, reading, |bytes| progress(done + bytes, total));
-        if let (Some(kept), Some(most)) = (reader.run.rows(), rows) {
+        if let (Some(kept), Some(most)) = (reader.part.run.rows(), rows) {
             if kept.is_over() {
                 return Err(Failure::Settings(Error::value("emissions", format_args!("at most {most}"), "more")));
             }
             emissions += kept.emissions();
         }
         done += read?;
-        readers.push(reader);
+        parts.push(reader.part);
     }
-    let newest = readers.iter().filter_map(|reader| reader.run.newest()).max();
-    let mut inputs = Vec::new();
-    let mut merged: Option<Run> = None;
-    for reader in readers {
-        let (input, run) = reader.finish(newest.unwrap_or(0));
-        inputs.push(input);
-        match &mut merged {
-            Some(merged) => merged.merge(run),
-            none => *none = Some(run),
-        }
-    }
-    let run = if let Some(run) = merged {
-        run
-    } else {
-        let mut run = Run::new(settings.clone()).map_err(Failure::Settings)?;
+    let none = || {
+        let mut run = Run::new(settings.clone())?;
         if let Some(most) = rows {
             run.keep_rows(Rows::new(most));
         }
-        run
+        Ok(run)
     };
-    Ok(Reduction { inputs, run, newest })
+    together(parts, none).map_err(Failure::Settings)
 }
 
 /// The labels that settings ask for, each once.
@@ -176,9 +160,7 @@ pub(crate) fn wanted_labels(settings: &Settings) -> Vec<String> {
 impl Reader {
     fn new(path: &str, settings: &Settings) -> tokenpulse_core::Result<Self> {
         Ok(Self {
-            run: Run::new(settings.clone())?,
-            flights: Flights::default(),
-            input: Input { path: path.to_owned(), ..Input::default() },
+            part: Part::new(path, settings)?,
             wants: Wants::These(wanted_labels(settings)).into(),
             lines: 0,
             labels: Vec::new(),
@@ -187,7 +169,7 @@ impl Reader {
 
     /// Keeps exact rows, of at most so many emissions, and all labels.
     fn keep_rows(&mut self, most: u64) {
-        self.run.keep_rows(Rows::new(most));
+        self.part.run.keep_rows(Rows::new(most));
         self.wants = Wants::Every.into();
     }
 
@@ -198,16 +180,16 @@ impl Reader {
         reading: Reading,
         mut progress: impl FnMut(u64) -> bool,
     ) -> Result<u64, Failure> {
-        let (wants, hasher) = (Arc::clone(&self.wants), self.flights.hasher().clone());
+        let (wants, hasher) = (Arc::clone(&self.wants), self.part.flights.hasher().clone());
         let over = AtomicBool::new(false);
         let go_on = |bytes| !over.load(Ordering::Relaxed) && progress(bytes);
         let bytes = each_batch(source, reading, &wants, &hasher, go_on, |batch| {
             self.take(batch);
-            if self.run.rows().is_some_and(Rows::is_over) {
+            if self.part.run.rows().is_some_and(Rows::is_over) {
                 over.store(true, Ordering::Relaxed);
             }
         })?;
-        let input = &self.input;
+        let input = &self.part.input;
         let nothing = input.recognised == 0 && (input.lines > 0 || input.skipped.iter().any(|&n| n > 0));
         if nothing {
             let found = input
@@ -216,21 +198,16 @@ impl Reader {
                 .map_or(String::new(), |notice| format!("; line {}: {}", notice.line, notice.message));
             return Err(Failure::Format(input.path.clone(), found));
         }
-        for flight in self.flights.sorted() {
-            self.run.settle(flight);
-        }
-        self.note_refusals();
+        self.part.settle();
         Ok(bytes)
     }
 
     /// Applies the lines of a batch, in order.
     fn take(&mut self, batch: &Batch) {
-        self.input.recognised += batch.recognised;
+        self.part.input.recognised += batch.recognised;
         for entry in &batch.entries {
             self.entry(batch, entry);
-            if self.run.has_refusals() {
-                self.note_refusals();
-            }
+            self.part.note();
         }
         self.lines += batch.lines;
     }
@@ -241,43 +218,34 @@ impl Reader {
         if let What::Refused(which) = entry.what {
             return self.refused(batch.refused[which as usize].clone(), number);
         }
-        self.input.lines += 1;
+        self.part.input.lines += 1;
         match entry.what {
-            What::Request(_) => self.input.kinds.0 += 1,
-            _ => self.input.kinds.1 += 1,
+            What::Request(_) => self.part.input.kinds.0 += 1,
+            _ => self.part.input.kinds.1 += 1,
         }
         let t = entry.t;
-        if !self.run.admit(t, number) {
+        if !self.part.run.admit(t, number) {
             return;
         }
+        let id = Id { hash: entry.hash, bytes: batch.bytes(entry.id) };
         match entry.what {
-            What::Event(event) => {
-                let id = batch.bytes(entry.id);
-                let Some(flight) = self.flights.find(entry.hash, id) else { return self.run.unknown(number) };
-                if !self.run.event(flight, t, event, number) {
-                    self.run.unknown(number);
-                    self.lose(batch, entry);
-                }
+            What::Event(event) => self.part.event(id, t, event, number),
+            What::End { status, degraded } => self.part.end(id, t, status, degraded, number),
+            What::Arrive(which) => {
+                let row = &batch.arrivals[which as usize];
+                self.take_labels(batch, row);
+                self.part.arrive(id, &arrival(batch, entry, row, &self.labels), number);
             }
-            What::End { status, degraded } => self.end(batch, entry, status, degraded, number),
-            What::Arrive(which) => self.arrive(batch, entry, &batch.arrivals[which as usize], number),
-            What::Request(which) => self.request(batch, entry, &batch.requests[which as usize], number),
-            What::Other | What::Refused(_) => self.run.pass(t),
+            What::Request(which) => self.request(id, batch, entry, &batch.requests[which as usize], number),
+            What::Other | What::Refused(_) => self.part.run.pass(t),
         }
     }
 
     #[cold]
     fn refused(&mut self, refused: Refused, number: u64) {
         // Where a compressed input is cut there is no line.
-        self.input.lines += u64::from(refused.skip != Skip::Truncated);
-        self.input.skip(number, refused);
-    }
-
-    #[cold]
-    fn note_refusals(&mut self) {
-        for (line, counter) in self.run.take_refusals() {
-            note(&mut self.input.notices, line, counter.name(), explain(counter));
-        }
+        self.part.input.lines += u64::from(refused.skip != Skip::Truncated);
+        self.part.input.skip(number, refused);
     }
 
     /// The labels that a request bears, of those that are asked for.
@@ -289,17 +257,12 @@ impl Reader {
         }
     }
 
-    fn request(&mut self, batch: &Batch, entry: &Entry, row: &RequestRow, number: u64) {
-        if !self.is_free(batch, entry, number) {
+    fn request(&mut self, id: Id<'_>, batch: &Batch, entry: &Entry, row: &RequestRow, number: u64) {
+        if !self.part.is_free(id, entry.t, number) {
             return;
         }
         self.take_labels(batch, &row.arrival);
-        let arrival = Arrival {
-            id: batch.str(entry.id),
-            t: entry.t,
-            prompt_tokens: row.arrival.prompt_tokens,
-            labels: &self.labels,
-        };
+        let arrival = arrival(batch, entry, &row.arrival, &self.labels);
         let events = Finished {
             schedule: row.schedule,
             prefill: row.prefill,
@@ -313,62 +276,12 @@ impl Reader {
             status: row.status,
             degraded: row.degraded,
         };
-        self.run.request(&arrival, &events, number);
-        self.input.requests += 1;
-    }
-
-    fn end(&mut self, batch: &Batch, entry: &Entry, status: Status, degraded: bool, number: u64) {
-        match self.flights.remove(entry.hash, batch.bytes(entry.id)) {
-            Some(flight) => self.run.end(flight, entry.t, status, degraded, number),
-            None => self.run.unknown(number),
-        }
-    }
-
-    fn lose(&mut self, batch: &Batch, entry: &Entry) {
-        if let Some(flight) = self.flights.remove(entry.hash, batch.bytes(entry.id)) {
-            self.run.lose(flight, entry.t);
-        }
-    }
-
-    /// Whether a request with the entry's id may arrive: none is in flight, or it is found lost.
-    fn is_free(&mut self, batch: &Batch, entry: &Entry, number: u64) -> bool {
-        let Some(flight) = self.flights.find(entry.hash, batch.bytes(entry.id)) else { return true };
-        let lost = self.run.overdue(flight, entry.t);
-        if lost {
-            self.lose(batch, entry);
-        } else {
-            self.run.already_in_flight(flight, entry.t, number);
-        }
-        lost
-    }
-
-    fn arrive(&mut self, batch: &Batch, entry: &Entry, row: &ArrivalRow, number: u64) {
-        if !self.is_free(batch, entry, number) {
-            return;
-        }
-        self.take_labels(batch, row);
-        let arrival =
-            Arrival { id: batch.str(entry.id), t: entry.t, prompt_tokens: row.prompt_tokens, labels: &self.labels };
-        let flight = self.run.arrive(&arrival);
-        self.flights.insert(entry.hash, flight);
-        self.input.requests += 1;
-    }
-
-    /// Ends what is left against the newest time of all inputs.
-    fn finish(mut self, newest: i64) -> (Input, Run) {
-        for flight in std::mem::take(&mut self.flights).into_sorted() {
-            self.run.leave(flight, newest);
-        }
-        self.note_refusals();
-        (self.input, self.run)
+        self.part.run.request(&arrival, &events, number);
+        self.part.input.requests += 1;
     }
 }
 
-pub(crate) fn explain(counter: Counter) -> &'static str {
-    match counter {
-        Counter::Negative => "expected a time not before the request's last event; the event is passed over",
-        Counter::Duplicate => "expected an event that can come here; it came before, or its counterpart did not",
-        Counter::Unknown => "expected the id of a request in flight; it never arrived, or has ended",
-        Counter::Future => "expected a time at most a day ahead of the newest; the event is passed over",
-    }
+/// The arrival of which an entry tells.
+fn arrival<'a>(batch: &'a Batch, entry: &Entry, row: &ArrivalRow, labels: &'a [(String, String)]) -> Arrival<'a> {
+    Arrival { id: batch.str(entry.id), t: entry.t, prompt_tokens: row.prompt_tokens, labels }
 }
