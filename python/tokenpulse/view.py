@@ -147,7 +147,7 @@ class View:
     @property
     def availability(self) -> float | None:
         """1 minus the share of errors, timeouts, oom, rejects and lost among what the clients did not abort."""
-        return formulas.availability(self.by_status)
+        return formulas.availability_of(self.by_status)
 
     @property
     def degraded_rate(self) -> float | None:

@@ -78,12 +78,12 @@ class Raw:
 
 
 def test_the_ends_of_the_refill_rate() -> None:
-    assert formulas.refill_rate(0, 0, 0) == (None, None)
-    assert formulas.refill_rate(0, 3, 1) == (None, None)
-    assert formulas.refill_rate(4, 1) == (0.25, 0.25)
-    assert formulas.refill_rate(4, 5, 2) == (1.25, 1.75)
+    assert formulas.refill_rate_ends(0, 0, 0) == (None, None)
+    assert formulas.refill_rate_ends(3, 0, 1) == (None, None)
+    assert formulas.refill_rate_ends(1, 4) == (0.25, 0.25)
+    assert formulas.refill_rate_ends(5, 4, 2) == (1.25, 1.75)
     with pytest.raises(ValueError, match="0 or more"):
-        formulas.refill_rate(4, -1)
+        formulas.refill_rate_ends(-1, 4)
 
 
 def test_the_jackknife_is_that_of_fractions() -> None:

@@ -139,7 +139,7 @@ class KVView:
 
         The lower counts the refilled, the higher the forgotten too. Over a window both may exceed 1.
         """
-        return formulas.refill_rate(self.evicted, self.refilled, self.forgotten)
+        return formulas.refill_rate_ends(self.refilled, self.evicted, self.forgotten)
 
     @property
     def confidence(self) -> Interval | None:

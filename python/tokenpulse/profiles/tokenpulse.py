@@ -85,7 +85,7 @@ def figures(rows: Rows, limits: dict[str, float]) -> Figures:
             "requests_per_second": over(succeeded, span),
         },
         "goodput": _goodput(rows, exact, limits, span),
-        "availability": formulas.availability(by_status),
+        "availability": formulas.availability_of(by_status),
     }
 
 

@@ -295,7 +295,7 @@ def _fates(block: Mapping[str, Any]) -> Figures:
     counts = ("evicted", "refilled", "forgotten", "stored", "repeated", "released", "onloaded", "offloaded", "cleared")
     return {
         **{name: block[name] for name in counts},
-        "refill_rate": list(formulas.refill_rate(block["evicted"], block["refilled"], block["forgotten"])),
+        "refill_rate": list(formulas.refill_rate_ends(block["refilled"], block["evicted"], block["forgotten"])),
         **{name: latency_figures(block[name]) for name in SPANS},
         "sketches": {name: block[name] for name in SPANS},
     }

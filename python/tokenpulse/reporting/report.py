@@ -235,7 +235,7 @@ def block_figures(block: Mapping[str, Any], slos: Sequence[SLO], seconds: float 
         },
         "goodput": [goodput_figures(slo, one, seconds) for slo, one in zip(slos, block["slos"], strict=True)],
         "fluidity": {slo.name: fluidity_figures(one) for slo, one in zip(slos, block["slos"], strict=True)},
-        "availability": formulas.availability(by_status),
+        "availability": formulas.availability_of(by_status),
         "degraded": formulas.degraded_rate(block["degraded"], ended),
         "missing": {metric: block["missing"][metric] for metric in METRICS if metric in block["missing"]},
     }

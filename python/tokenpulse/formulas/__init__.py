@@ -1,0 +1,91 @@
+"""The formulas of serving: pure functions of numbers, or of arrays that broadcast, with their units and domains.
+
+Numbers give a float, anything like an array gives an array of float64. Each function says what its arguments may be,
+and raises ValueError outside that, with the argument's name, its domain and what came (of an array the first value that
+does not fit, and where it stands). Where a share or a rate has nothing to divide by, a number is None and an element
+NaN: absent is not 0. Times are in seconds, memory in bytes, work in floating-point operations.
+
+See docs/formulas.md for all of them on one page, and for a worked example.
+"""
+
+from tokenpulse.formulas.intervals import CONFIDENCE_95, Interval, jackknife_error, ratio_interval, refill_rate_ends
+from tokenpulse.formulas.rates import (
+    UNAVAILABLE,
+    attainment,
+    availability,
+    availability_of,
+    batch_utilization,
+    budget_left,
+    burn_rate,
+    cost_per_1k_tokens,
+    degraded_rate,
+    error_rate_of,
+    fluidity_index,
+    goodput,
+    gpu_utilization,
+    hit_rate,
+    judged_of,
+    kv_utilization,
+    little_concurrency,
+    oom_rate,
+    preemption_rate,
+    ratio,
+    refill_rate,
+    request_throughput,
+    token_throughput,
+    token_throughput_estimate,
+    unavailable_of,
+)
+from tokenpulse.formulas.steps import (
+    arithmetic_intensity,
+    batch_max,
+    kv_bytes_per_token,
+    kv_step_bytes,
+    prefill_seconds,
+    prefill_seconds_chunked,
+    roofline_seconds,
+    tpot_seconds,
+    ttft_seconds,
+)
+
+__all__ = [
+    "CONFIDENCE_95",
+    "UNAVAILABLE",
+    "Interval",
+    "arithmetic_intensity",
+    "attainment",
+    "availability",
+    "availability_of",
+    "batch_max",
+    "batch_utilization",
+    "budget_left",
+    "burn_rate",
+    "cost_per_1k_tokens",
+    "degraded_rate",
+    "error_rate_of",
+    "fluidity_index",
+    "goodput",
+    "gpu_utilization",
+    "hit_rate",
+    "jackknife_error",
+    "judged_of",
+    "kv_bytes_per_token",
+    "kv_step_bytes",
+    "kv_utilization",
+    "little_concurrency",
+    "oom_rate",
+    "preemption_rate",
+    "prefill_seconds",
+    "prefill_seconds_chunked",
+    "ratio",
+    "ratio_interval",
+    "refill_rate",
+    "refill_rate_ends",
+    "request_throughput",
+    "roofline_seconds",
+    "token_throughput",
+    "token_throughput_estimate",
+    "tpot_seconds",
+    "ttft_seconds",
+    "unavailable_of",
+]
