@@ -3,16 +3,19 @@
 from tokenpulse.api import report
 from tokenpulse.comparing import compare
 from tokenpulse.converting import convert
+from tokenpulse.diagnosing import Diagnosis, diagnose
 from tokenpulse.engine import DecodeError, FormatError, IdMap, Sketch, SlidingSketch, __version__
 from tokenpulse.kv import KVReport, KVSnapshot, KVTrace, KVTracker, kv_report
 from tokenpulse.meter import Meter, MeterReader, read_dir
 from tokenpulse.model import SLO
 from tokenpulse.reporting import Report
+from tokenpulse.run import Run
 from tokenpulse.snapshot import Snapshot
 
 __all__ = [
     "SLO",
     "DecodeError",
+    "Diagnosis",
     "FormatError",
     "IdMap",
     "KVReport",
@@ -22,12 +25,14 @@ __all__ = [
     "Meter",
     "MeterReader",
     "Report",
+    "Run",
     "Sketch",
     "SlidingSketch",
     "Snapshot",
     "__version__",
     "compare",
     "convert",
+    "diagnose",
     "kv_report",
     "read_dir",
     "report",

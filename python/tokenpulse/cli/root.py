@@ -7,6 +7,7 @@ import click
 from tokenpulse import __version__
 from tokenpulse.cli.compare import compare
 from tokenpulse.cli.convert import convert
+from tokenpulse.cli.diagnose import diagnose
 from tokenpulse.cli.kv import kv
 from tokenpulse.cli.merge import merge
 from tokenpulse.cli.report import report
@@ -21,5 +22,5 @@ def root(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (report, merge, compare, convert, kv):
+for command in (report, merge, compare, convert, diagnose, kv):
     root.add_command(command)

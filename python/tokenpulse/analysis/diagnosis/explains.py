@@ -1,0 +1,31 @@
+"""Which row explains the evidence of which others: the one table, and the order of findings that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXPLAINS = {
+    "refill-thrash": ("p99-swings", "queue-growth", "tpot-batch", "ttft-queue", "memory-bound"),
+    "p99-swings": ("queue-growth", "tpot-batch", "ttft-queue", "memory-bound"),
+    "ttft-decode-share": ("queue-growth", "tpot-batch", "ttft-queue", "memory-bound"),
+    "queue-growth": ("tpot-batch", "ttft-queue", "memory-bound"),
+    "tpot-batch": ("ttft-queue", "memory-bound"),
+}
+"""Of each row those whose evidence it brings about. The most specific evidence stands first: bursts and a cache that
+thrashes fill queues and batches, but no queue makes a cache thrash."""
+
+
+def ordered(strengths: Mapping[str, float]) -> list[tuple[str, float, str | None]]:
+    """Rows that hold and their strengths, to the rows, the strengths they are told with, and what explains them.
+
+    A row that another one explains is no stronger than that one, and stands after it. Otherwise the strongest is first.
+
+    >>> ordered({"ttft-queue": 9.0, "queue-growth": 1.5})
+    [('queue-growth', 1.5, None), ('ttft-queue', 1.5, 'queue-growth')]
+    """
+    told: dict[str, tuple[float, str | None]] = {}
+    for row in (*EXPLAINS, *(row for row in strengths if row not in EXPLAINS)):
+        if row in strengths:
+            by = next((one for one, others in EXPLAINS.items() if one in strengths and row in others), None)
+            told[row] = (strengths[row] if by is None else min(strengths[row], told[by][0]), by)
+    return [(row, *told[row]) for row in sorted(told, key=lambda row: -told[row][0])]
