@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 EXPLAINS = {
@@ -18,7 +19,7 @@ thrashes fill queues and batches, but no queue makes a cache thrash."""
 def ordered(strengths: Mapping[str, float]) -> list[tuple[str, float, str | None]]:
     """Rows that hold and their strengths, to the rows, the strengths they are told with, and what explains them.
 
-    A row that another one explains is no stronger than that one, and stands after it. Otherwise the strongest is first.
+    A row that others explain is no stronger than they are, and stands after them. Otherwise the strongest is first.
 
     >>> ordered({"ttft-queue": 9.0, "queue-growth": 1.5})
     [('queue-growth', 1.5, None), ('ttft-queue', 1.5, 'queue-growth')]
@@ -26,6 +27,6 @@ def ordered(strengths: Mapping[str, float]) -> list[tuple[str, float, str | None
     told: dict[str, tuple[float, str | None]] = {}
     for row in (*EXPLAINS, *(row for row in strengths if row not in EXPLAINS)):
         if row in strengths:
-            by = next((one for one, others in EXPLAINS.items() if one in strengths and row in others), None)
-            told[row] = (strengths[row] if by is None else min(strengths[row], told[by][0]), by)
+            by = [one for one, others in EXPLAINS.items() if one in strengths and row in others]
+            told[row] = (min(strengths[row], *(told[one][0] for one in by), math.inf), by[0] if by else None)
     return [(row, *told[row]) for row in sorted(told, key=lambda row: -told[row][0])]
