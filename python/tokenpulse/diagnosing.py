@@ -159,7 +159,7 @@ def _of_view(view: View) -> Stretch:
 
 def _mean(view: View, name: str) -> float | None:
     gauge = view.gauges[name]
-    return None if gauge is None else gauge.mean
+    return view.limits.get(name) if gauge is None else gauge.mean
 
 
 def _described(side: object, stretch: Stretch) -> dict[str, Any]:

@@ -188,6 +188,11 @@ class View:
         return {name: None if figure is None else _gauge(figure) for name, figure in self._gauges.items()}
 
     @property
+    def limits(self) -> dict[str, int]:
+        """kv_total and batch_max as they were last set, however long ago: many engines set them once."""
+        return dict(self._resources.get("limits", {}))
+
+    @property
     def _gauges(self) -> dict[str, Any]:
         return dict(self._resources.get("gauges", {}))
 

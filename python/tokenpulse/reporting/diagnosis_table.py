@@ -81,8 +81,12 @@ def parts(diagnosis: Diagnosed) -> Iterator[RenderableType]:
 def _finding(position: int, finding: Finding) -> Iterator[RenderableType]:
     by = f", explained by {finding.explained_by}" if finding.explained_by else ""
     yield heading(f"{position}. {finding.row} (strength {number(finding.strength)}{by})")
+    said = figures_table("", "", left=2, head=False)
+    said.columns[0].no_wrap = True
     for label, text in (("Seen", finding.symptom), ("Likely", finding.cause), ("Do", finding.action)):
-        yield Padding(Text(f"{label + ':':<8}{text}"), (0, 0, 0, 2))
+        said.add_row(label, text)
+    yield Padding(said, (0, 0, 0, 2))
+    yield Text()
     table = figures_table("", "baseline", "current", "change")
     for name, (base, current) in finding.evidence.items():
         label, shown = _label(name)
