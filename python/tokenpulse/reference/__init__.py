@@ -14,6 +14,8 @@ The Rust core must agree with it, bit for bit; where the two differ, one has a b
 - `rows`: logs to exact rows
 - `meter`, `clock`, `scopes`, `gauges`: live metering, events to a reading
 - `kv`, `kv_cache`: blocks of a KV cache, evicted and refilled; caches of other sizes and policies
+- `trend`, `alerts`: whether a series goes up; when alerts began, fired, peaked and cleared
+- `diagnosis`: what the figures of two stretches of time say
 """
 
 from tokenpulse.reference.kv import KVTracker
