@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tokenpulse import __version__
+from tokenpulse.cli.alerts import alerts
 from tokenpulse.cli.compare import compare
 from tokenpulse.cli.convert import convert
 from tokenpulse.cli.diagnose import diagnose
@@ -22,5 +23,5 @@ def root(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (report, merge, compare, convert, diagnose, kv):
+for command in (alerts, report, merge, compare, convert, diagnose, kv):
     root.add_command(command)

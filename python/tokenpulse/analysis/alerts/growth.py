@@ -30,7 +30,7 @@ class Growth:
     """... and above this many of the largest batch."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
+        for field in fields(Growth):
             setting = getattr(self, field.name)
             if isinstance(setting, bool) or not isinstance(setting, (int, float)) or not 0 <= setting < float("inf"):
                 raise ValueError(f"{field.name} must be a number of 0 or more, got {setting!r}")

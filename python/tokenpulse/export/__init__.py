@@ -1,0 +1,1 @@
+"""Figures and rules as other tools take them: text for Prometheus."""
