@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenpulse import engine, profiles
 from tokenpulse.analysis import flow as where_time_went
+from tokenpulse.analysis.cost import Price
 from tokenpulse.grammar import AUTO, Path, duration_ns, request_rate_of, slo_sets
 from tokenpulse.intake import Cut, Intake, Settings, told
 from tokenpulse.model import ITL_RULES, LENGTH_KEYS, MAX_LABEL_KEYS, MAX_TIMELINE_BINS, SLO, Reduction
@@ -20,7 +21,7 @@ AUTO_TIMELINE_NS, AUTO_TIMELINE_BINS = 1_000_000, 240
 
 
 def report(
-    paths: Path | Streamable | Iterable[Path | Streamable],
+    paths: Path | Streamable | Iterable[Path | Streamable] | Intake,
     *,
     slo: SLO | str | Iterable[SLO | str] | None = None,
     itl: str = "token",
@@ -34,6 +35,9 @@ def report(
     steady: bool = False,
     profile: str | Iterable[str] | None = None,
     request_rate: float | None = None,
+    gpu_hour: float | None = None,
+    gpus: float | None = None,
+    cost_by: str | None = None,
 ) -> Report:
     """Read one or more logs, files of other tools or tables and report on them together.
 
@@ -51,6 +55,8 @@ def report(
     the inputs are read twice.
     `profile`: also the figures as these tools would have computed them, or `"all"`.
     `request_rate`: what the load generator was asked for, in requests a second, where the files do not say.
+    `gpu_hour`: the price of a GPU for an hour, which gives `cost`; `gpus`: how many served, by default 1; `cost_by`: by
+    what it is shared out among the groups of `by`: `output` tokens (the default), `total` tokens, or `busy` time.
 
     Lines that cannot be read are counted, not raised. Raises OSError for a file that cannot be read, FormatError
     for one of unknown format, and ValueError or TypeError for a setting that does not fit.
@@ -67,19 +73,36 @@ def report(
         progress=progress,
     )
     rate = None if request_rate is None else request_rate_of(request_rate)
+    price = Price.of(gpu_hour, gpus, cost_by)
     cut, named = Cut.of(from_, to, steady), _profile_names(profile)
     if cut and named:
         raise ValueError("a profile is of the whole run: it must not be given together with from, to or steady")
     with ExitStack() as stack:
-        intake = Intake.of(paths, stack, progress, again=bool(cut or named))
+        if isinstance(paths, Intake):
+            intake = paths
+        else:
+            intake = Intake.of(paths, stack, progress, again=bool(cut or named))
         settings = replace(settings, itl=intake.itl_rule(settings.itl))
         begin, end = cut.found(intake, settings) if cut else (None, None)
         reduction = intake.reduce(settings, begin, end)
         found = _told(intake, reduction, itl, rate)
         if named:
             found["profiles"] = _profiles(intake, named, settings.slos)
-    made = Report.of(reduction, settings.slos, settings.itl, how=cut.how, **found, made_with=_made_with(settings))
+    made = Report.of(
+        reduction, settings.slos, settings.itl, how=cut.how, price=price, **found, made_with=_made_with(settings)
+    )
     return replace(made, timeline_asked_seconds=made.timeline_width_seconds) if auto else made
+
+
+def each_run(path: Path, *, again: bool = False, **settings: Any) -> list[tuple[str, Report]]:
+    """A report of each run by itself, under its path: of a file that holds several runs there are several.
+
+    `again`: the settings are such that it is read twice. Settings and errors are those of `report`.
+    """
+    with ExitStack() as stack:
+        intake = Intake.of(path, stack, settings.get("progress"), again=again)
+        alone = [Intake(parts=[part], heads=intake.heads) for part in intake.parts]
+        return [(one.parts[0].path, report(one, **settings)) for one in alone]
 
 
 def _made_with(settings: Settings) -> dict[str, Any]:

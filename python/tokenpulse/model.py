@@ -24,6 +24,9 @@ LENGTH_EDGES = (0, 128, 512, 2048, 8192, 32768, 131072)
 LENGTH_KEYS = ("prompt_length", "output_length")
 """The grouping keys that are length bins; every other key is a label."""
 
+AVAILABILITY_OBJECTIVE = 0.999
+"""The availability aimed at, where error budgets are concerned."""
+
 MAX_LABEL_KEYS = 8
 MAX_CLASSES = 256
 MAX_TIMELINE_BINS = 10_000

@@ -13,14 +13,11 @@ from typing import Any, Protocol, TypeVar
 from tokenpulse import engine, formulas
 from tokenpulse.grammar import UNITS_NS, duration_ns, duration_text
 from tokenpulse.kv.snapshot import KVSnapshot
-from tokenpulse.model import SLO
+from tokenpulse.model import AVAILABILITY_OBJECTIVE, SLO
 from tokenpulse.reporting.report import span_seconds
 from tokenpulse.view import ALL, View
 
 SCHEMA = "tokenpulse.snapshot/1"
-
-AVAILABILITY_OBJECTIVE = 0.999
-"""The availability aimed at, where burn rates are concerned."""
 
 SILENCES = ("1s", "5s", "15s", "60s")
 """How long a request in flight has been without a sign, at least: the limits by which the silent are counted."""
@@ -81,6 +78,8 @@ class Snapshot:
         first, now = head["first_event_ns"], head["t_ns"]
         seen = 0 if first is None or now is None else max(0, now - first)
         self._keys = raw.class_keys
+        set_once = {name: head["gauges"]["total"][name] for name in ("kv_total", "batch_max")}
+        limits = {name: figure["last"] for name, figure in set_once.items() if figure is not None}
         self._total = View(
             raw,
             self._slos,
@@ -88,7 +87,7 @@ class Snapshot:
             scope=0,
             rate_seconds=span_seconds(head["first_arrival_ns"], head["last_emission_ns"]),
             true_width_ns=seen,
-            resources={name: head[name]["total"] for name in ("gauges", "added", "batch_sizes")},
+            resources={name: head[name]["total"] for name in ("gauges", "added", "batch_sizes")} | {"limits": limits},
         )
         self._windows = {
             duration_text(window["width_ns"]): View(
@@ -100,7 +99,8 @@ class Snapshot:
                 rate_seconds=window["true_width_ns"] / 1e9 or None,
                 true_width_ns=window["true_width_ns"],
                 late=window["late"],
-                resources={name: head[name]["windows"][position] for name in ("gauges", "added", "batch_sizes")},
+                resources={name: head[name]["windows"][position] for name in ("gauges", "added", "batch_sizes")}
+                | {"limits": limits},
             )
             for position, window in enumerate(head["windows"])
         }
@@ -147,6 +147,14 @@ class Snapshot:
         of 1, 5, 15 and 60 seconds.
         """
         return open_figures(self._raw.open(ALL))
+
+    def gauge_area(self, name: str) -> tuple[int, int] | None:
+        """A gauge since it was first set: the integral of its value over ns, and how many ns it has had one.
+
+        What two snapshots differ by is the gauge between them. None if it was never set; KeyError for no gauge.
+        """
+        figure = self._head["gauges"]["total"][name]
+        return None if figure is None else (figure["integral"], figure["covered_ns"])
 
     @property
     def kv(self) -> KVSnapshot | None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from tokenpulse import formulas
+from tokenpulse.analysis.cost import Counted, Group, Price, cost_figures
 from tokenpulse.model import FAILED, METRICS, SLO, STATUSES, SUCCEEDED, SketchLike
 from tokenpulse.reporting.report import block_figures, fluidity_figures, goodput_figures, in_flight
 
@@ -152,7 +153,7 @@ class View:
     @property
     def degraded_rate(self) -> float | None:
         """The share of ended requests that a fallback served."""
-        return formulas.degraded_rate(self._block["degraded"], self._ended)
+        return formulas.degraded_rate(int(self._block["degraded"]), self._ended)
 
     @property
     def oom_rate(self) -> float | None:
@@ -162,7 +163,7 @@ class View:
     @property
     def preemption_rate(self) -> float | None:
         """The share of ended requests that were preempted at least once."""
-        return formulas.preemption_rate(self._block["preempted"], self._ended)
+        return formulas.preemption_rate(int(self._block["preempted"]), self._ended)
 
     @property
     def preemptions_per_request(self) -> float | None:
@@ -179,6 +180,38 @@ class View:
         """Hits over look-ups of the semantic cache."""
         counts = self._block["counts"]
         return formulas.ratio(counts.get("semantic_hit", 0), counts.get("semantic_lookup", 0))
+
+    @property
+    def error_rate(self) -> float | None:
+        """1 - availability."""
+        return formulas.error_rate_of(self.by_status)
+
+    # Cost
+
+    def cost(self, gpu_hour: float, gpus: float = 1, cost_by: str = "output") -> dict[str, Any]:
+        """What the time covered cost, per token, per request and per good request; and each class's part of it.
+
+        `gpu_hour`: the price of a GPU for an hour; `gpus`: how many serve; `cost_by`: by what it is shared out,
+        `output` tokens, `total` tokens or `busy` time. As a report's `cost`, but for the time: `true_width` seconds, of
+        the whole run those since the first event. ValueError for a price that is none, and of a view of a class, whose
+        part stands in that of all.
+        """
+        if self._positions != ALL:
+            raise ValueError("cost is of a view of all requests: its parts say what each class costs")
+        views = self.classes if len(self._keys) > 1 else []
+        groups = [Group(one.key, one.other, one._counted, one._block) for one in views]
+        seconds = self.true_width or None
+        return cost_figures(Price(gpu_hour, gpus, cost_by), seconds, self._block, self._counted, groups)
+
+    @property
+    def _counted(self) -> Counted:
+        block = self._block
+        return Counted(
+            requests=block["attempted"],
+            output_tokens=block["output_tokens"],
+            prompt_tokens=block["prompt_tokens"],
+            good={slo.name: one["good"] for slo, one in zip(self._slos, block["slos"], strict=True)},
+        )
 
     # The engine's resources
 
@@ -323,6 +356,7 @@ class View:
         figures["tokens"]["cached"] = self._block["cached_tokens"]
         del figures["degraded"]  # it is called degraded_rate here
         shares = (
+            "error_rate",
             "degraded_rate",
             "oom_rate",
             "preemption_rate",

@@ -8,9 +8,9 @@ import click
 
 from tokenpulse.cli import OK, UNUSABLE
 from tokenpulse.cli.ending import check_duration, extras, warn
-from tokenpulse.cli.options import slo_options, strict_option
+from tokenpulse.cli.options import check_price, price_options, slo_options, strict_option
 from tokenpulse.cli.progress import progress_bar
-from tokenpulse.converting import COST_BY, STDOUT, Converted
+from tokenpulse.converting import STDOUT, Converted
 from tokenpulse.converting import convert as convert_files
 from tokenpulse.grammar import slo_sets
 from tokenpulse.model import ITL_RULES
@@ -27,15 +27,7 @@ from tokenpulse.model import ITL_RULES
 )
 @slo_options("Write each request's verdict by these limits beside it.")
 @click.option("--itl", type=click.Choice(ITL_RULES), default="token", show_default=True, help="The rule to judge by.")
-@click.option(
-    "--gpu-hour", type=float, metavar="PRICE", help="What a GPU costs for an hour: write each request's part."
-)
-@click.option("--gpus", type=float, default=1.0, show_default=True, metavar="N", help="How many GPUs served.")
-@click.option(
-    "--cost-by",
-    type=click.Choice(COST_BY),
-    help="What the cost is shared out by: output tokens, all tokens, or time from schedule to last token. [output]",
-)
+@price_options("write each request's part")
 @click.option("--ttl", metavar="1h", default="1h", show_default=True, help="The silence after which a request is lost.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @strict_option
@@ -48,7 +40,7 @@ def convert(
     where: tuple[str, ...],
     itl: str,
     gpu_hour: float | None,
-    gpus: float,
+    gpus: float | None,
     cost_by: str | None,
     ttl: str,
     as_json: bool,
@@ -59,8 +51,7 @@ def convert(
     PATH is as for report. What is written reads back to the same report.
     """
     check_duration("--ttl", ttl)
-    if cost_by is not None and gpu_hour is None:
-        raise ValueError("--cost-by needs --gpu-hour, the price of a GPU for an hour")
+    check_price(gpu_hour, gpus, cost_by)
     with progress_bar() as progress, extras():
         made = convert_files(
             paths,
@@ -69,7 +60,7 @@ def convert(
             itl=itl,
             gpu_hour=gpu_hour,
             gpus=gpus,
-            cost_by=cost_by or "output",
+            cost_by=cost_by,
             ttl=ttl,
             progress=progress,
         )

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tokenpulse.analysis.cost import COST_BY
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 SLO_FORM = "[NAME:]ttft=200ms,tpot=30ms[,e2e=..][,itl=..][,objective=0.99]"
@@ -53,6 +55,33 @@ def cut_options(command: _Command) -> _Command:
     ):
         command = option(command)
     return command
+
+
+def price_options(does: str) -> Callable[[_Command], _Command]:
+    """`--gpu-hour`, `--gpus` and `--cost-by`, as `gpu_hour`, `gpus` and `cost_by`; `does` is what they are for."""
+
+    def add(command: _Command) -> _Command:
+        for option in (
+            click.option(
+                "--cost-by",
+                type=click.Choice(COST_BY),
+                help="What the cost is shared out by: output tokens, all tokens, or the time for which requests kept "
+                "the server busy. [output]",
+            ),
+            click.option("--gpus", type=float, metavar="N", help="How many GPUs served. [1]"),
+            click.option("--gpu-hour", type=float, metavar="PRICE", help=f"What a GPU costs for an hour: {does}."),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+def check_price(gpu_hour: float | None, gpus: float | None, cost_by: str | None) -> None:
+    """ValueError for an option that needs the price, where there is none."""
+    for option, given in (("--gpus", gpus), ("--cost-by", cost_by)):
+        if given is not None and gpu_hour is None:
+            raise ValueError(f"{option} needs --gpu-hour, the price of a GPU for an hour")
 
 
 threads_option = click.option(

@@ -8,7 +8,16 @@ import click
 
 import tokenpulse
 from tokenpulse.cli.ending import check_duration, check_file, conclude, extras
-from tokenpulse.cli.options import by_option, cut_options, json_option, slo_options, strict_option, threads_option
+from tokenpulse.cli.options import (
+    by_option,
+    check_price,
+    cut_options,
+    json_option,
+    price_options,
+    slo_options,
+    strict_option,
+    threads_option,
+)
 from tokenpulse.cli.progress import progress_bar
 from tokenpulse.compressed import check_output
 from tokenpulse.grammar import AUTO, request_rate_of, since_ns, slo_sets
@@ -43,6 +52,7 @@ from tokenpulse.reporting import Report
 @click.option(
     "--request-rate", metavar="R", help="Requests a second that the client was asked for, where no file says it."
 )
+@price_options("report what the run cost")
 @click.option("--html", metavar="FILE", help="Also write the report as one page with pictures.")
 @click.option("--sketches", metavar="FILE", help="Also write everything that merge and compare need.")
 @threads_option
@@ -62,6 +72,9 @@ def report(
     steady: bool,
     profiles: tuple[str, ...],
     request_rate: str | None,
+    gpu_hour: float | None,
+    gpus: float | None,
+    cost_by: str | None,
     html: str | None,
     sketches: str | None,
     threads: int | None,
@@ -78,6 +91,7 @@ def report(
     check_duration("--timeline", timeline if timeline != AUTO else None)
     check_duration("--from", begin, since_ns)
     check_duration("--to", end, since_ns)
+    check_price(gpu_hour, gpus, cost_by)
     _can_write(paths, html, sketches)
     # A page shows how latency went over time, and compare measures by it how far requests depend on one another.
     hidden = timeline is None and (html is not None or sketches is not None)
@@ -95,6 +109,9 @@ def report(
             steady=steady,
             profile=profiles,
             request_rate=None if request_rate is None else request_rate_of(request_rate),
+            gpu_hour=gpu_hour,
+            gpus=gpus,
+            cost_by=cost_by,
         )
     _write(made, html, sketches)
     if hidden:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from tokenpulse import compressed, engine
+from tokenpulse.analysis.cost import COST_BY, Price
 from tokenpulse.converting import parquet
 from tokenpulse.converting.lines import Writer
 from tokenpulse.converting.rows import Rows
-from tokenpulse.converting.verdicts import COST_BY, GOOD, shared_out, span_seconds, verdicts
+from tokenpulse.converting.verdicts import GOOD, costs, verdicts
 from tokenpulse.grammar import Path, duration_ns, slo_sets
 from tokenpulse.intake import Intake
 from tokenpulse.intake.inputs import Part, trace_columns
@@ -72,8 +73,8 @@ def convert(
     slo: SLO | str | Iterable[SLO | str] | None = None,
     itl: str = "token",
     gpu_hour: float | None = None,
-    gpus: float = 1,
-    cost_by: str = "output",
+    gpus: float | None = None,
+    cost_by: str | None = None,
     ttl: str | float = "1h",
     progress: engine.Progress | None = None,
 ) -> Converted:
@@ -82,9 +83,9 @@ def convert(
     Lines are compressed where the name ends in `.gz` or `.zst`; `"-"` is standard output. Several inputs become one
     file, one after the other. `slo`: each request bears the verdict of each set, as `verdict.NAME`: `good`, the limits
     it missed, or its status; judged under the rule `itl`.
-    `gpu_hour`: the price of a GPU for an hour; each request bears its part of what `gpus` of them cost from the first
-    arrival to the last token, as `cost.output`, `cost.total` or `cost.busy`: by output tokens, all tokens, or the time
-    from schedule to last token, as `cost_by` says.
+    `gpu_hour`: the price of a GPU for an hour; each request bears its part of what `gpus` of them, by default one, cost
+    from the first arrival to the last token, as `cost.output`, `cost.total` or `cost.busy`: by output tokens (the
+    default), all tokens, or busy time, as `cost_by` says; the rule is that of a report's `cost`.
     `ttl`: the silence after which a request that did not end is lost.
 
     Raises as `report` does, and ValueError for what has no requests, or more than fit into memory (200 million tokens).
@@ -93,7 +94,7 @@ def convert(
     sets = slo_sets(slo)
     if itl not in ITL_RULES:
         raise ValueError(f"itl must be one of {', '.join(ITL_RULES)}, got {itl!r}")
-    price = _price(gpu_hour, gpus, cost_by)
+    price = Price.of(gpu_hour, gpus, cost_by)
     _check(target)
     whole = isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable)
     several: list[Any] = [paths] if whole else list(paths)  # type: ignore[arg-type]
@@ -107,7 +108,7 @@ def convert(
     every = [rows for rows, _ in read]
     extra: list[dict[str, Sequence[Any]]] = [{} for _ in every]
     good = {slo.name: _judge(every, extra, slo, rule, unjudged) for slo in sets}
-    cost = _cost(every, extra, price, cost_by)
+    cost = None if price is None else _cost(every, extra, price)
     notes = [*_clocks(intake), *_notes(every, parquet.is_parquet(target)), *_pooled(intake.parts)]
     if sets:
         notes += [f"{rows.path}: no verdicts: {why}" for rows, why in zip(every, unjudged, strict=True) if why]
@@ -119,23 +120,11 @@ def convert(
         requests=sum(len(rows) for rows in every),
         good=good,
         cost=cost,
-        cost_by=None if price is None else cost_by,
+        cost_by=None if price is None else price.by,
         notes=notes,
         inputs=[told for _, told in read],
         notices=[dict(notice) for _, told in read for notice in told.pop("notices")],
     )
-
-
-def _price(gpu_hour: float | None, gpus: float, cost_by: str) -> float | None:
-    """What a second costs; None where no price is given."""
-    if cost_by not in COST_BY:
-        raise ValueError(f"cost_by must be one of {', '.join(COST_BY)}, got {cost_by!r}")
-    if gpu_hour is None:
-        return None
-    for name, amount in (("gpu_hour", gpu_hour), ("gpus", gpus)):
-        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < 1e12:
-            raise ValueError(f"{name} must be a number above 0, got {amount!r}")
-    return gpu_hour * gpus / 3600
 
 
 def _check(target: str) -> None:
@@ -194,19 +183,15 @@ def _judge(
     return good, judged
 
 
-def _cost(
-    every: Sequence[Rows], extra: Sequence[dict[str, Sequence[Any]]], price: float | None, cost_by: str
-) -> float | None:
+def _cost(every: Sequence[Rows], extra: Sequence[dict[str, Sequence[Any]]], price: Price) -> float | None:
     """Add each request's part of the cost, and return the whole."""
-    seconds = span_seconds(every)
-    if price is None or seconds is None:
+    found = costs(price, every)
+    if found is None:
         return None
-    parts = shared_out(price * seconds, every, cost_by)
-    if parts is None:
-        return None
+    whole, parts = found
     for own_extra, part in zip(extra, parts, strict=True):
-        own_extra[f"cost.{cost_by}"] = part.tolist()
-    return price * seconds
+        own_extra[f"cost.{price.by}"] = part.tolist()
+    return whole
 
 
 def _clocks(intake: Intake) -> Iterable[str]:

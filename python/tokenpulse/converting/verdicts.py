@@ -10,13 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenpulse.analysis.cost import Price, busy_metrics, shared_out
 from tokenpulse.converting.rows import IN_FLIGHT, LENGTH, STOP, Rows
 from tokenpulse.model import SLO, STATUSES
-from tokenpulse.records import ABSENT, Bools, Floats, Ints
+from tokenpulse.records import ABSENT, Bools, Ints
 
 GOOD = "good"
-COST_BY = ("output", "total", "busy")
-"""What a run's cost is shared out by: output tokens, all tokens, or time from schedule to last token."""
 
 _ABORT = STATUSES.index("abort")
 _LIMITS = ("ttft", "tpot", "e2e", "itl")
@@ -112,15 +111,45 @@ def _bears(rows: Rows, slo: SLO) -> Bools:
 # Cost
 
 
-def weights(rows: Rows, by: str) -> Floats:
-    """What the cost of a run is shared out by: tokens, or seconds from schedule (else arrival) to the last token."""
+def weights(rows: Rows, by: str, metrics: Sequence[str]) -> Ints:
+    """What the cost of a run is in proportion to, by request: tokens, or nanoseconds of these metrics."""
     if by == "output":
-        return rows.tokens.astype(np.float64)
+        return rows.tokens
     if by == "total":
-        return (rows.tokens + rows.prompt_tokens).astype(np.float64)
-    begin = np.where(rows.schedule_ns == ABSENT, rows.arrive_ns, rows.schedule_ns)
-    busy = np.where(rows.last == ABSENT, 0, rows.last - begin)
-    return np.maximum(busy, 0) / 1e9
+        return rows.tokens + rows.prompt_tokens
+    observed = _observed(rows)
+    return np.asarray(sum(observed[name] for name in metrics), np.int64)
+
+
+def _observed(rows: Rows) -> dict[str, Ints]:
+    """ns: of each request what a report observes of it and adds up, 0 where that is nothing."""
+    scheduled, emitted = rows.schedule_ns != ABSENT, rows.first != ABSENT
+    prepared = scheduled & (rows.prefill_ns != ABSENT)
+    # A prefill that is told only after the first token is none of it.
+    from_prefill = prepared & (rows.prefill_ns <= rows.first)
+    begin = np.where(from_prefill, rows.prefill_ns, rows.schedule_ns)
+    successes = np.isin(rows.status, (STOP, LENGTH)) & (rows.last != ABSENT)
+
+    def where(known: Bools, end: Ints, start: Ints) -> Ints:
+        return np.where(known, np.where(known, end, 0) - np.where(known, start, 0), 0)
+
+    return {
+        "ttft": where(emitted, rows.first, rows.arrive_ns),
+        "scheduling": where(prepared, rows.prefill_ns, rows.schedule_ns),
+        "prefill": where(scheduled & emitted, rows.first, begin),
+        "itl": where(rows.emissions > 1, rows.last, rows.first),
+        "e2e": where(successes, rows.last, rows.arrive_ns),
+    }
+
+
+def busy_metrics_of(parts: Sequence[Rows]) -> tuple[str, ...]:
+    """The metrics that busy time is made of, as in a report on the same requests."""
+    return busy_metrics(
+        {
+            "prefill": sum(int(((one.schedule_ns != ABSENT) & (one.first != ABSENT)).sum()) for one in parts),
+            "itl": sum(int((one.emissions > 1).sum()) for one in parts),
+        }
+    )
 
 
 def span_seconds(parts: Sequence[Rows]) -> float | None:
@@ -130,8 +159,16 @@ def span_seconds(parts: Sequence[Rows]) -> float | None:
     return None if first is None or last <= first else (last - first) / 1e9
 
 
-def shared_out(cost: float, parts: Sequence[Rows], by: str) -> list[NDArray[np.float64]] | None:
-    """The cost of each request of each input, which add up to the whole; None where there is nothing to share by."""
-    each = [weights(rows, by) for rows in parts]
-    whole = float(sum(one.sum() for one in each))
-    return [cost * (one / whole) for one in each] if whole > 0 else None
+def costs(price: Price, parts: Sequence[Rows]) -> tuple[float, list[NDArray[np.float64]]] | None:
+    """The cost of the whole run, and that of each request of each input, which add up to it exactly.
+
+    None where there is no time, or nothing to share by.
+    """
+    seconds = span_seconds(parts)
+    if seconds is None:
+        return None
+    metrics = busy_metrics_of(parts)
+    each = [weights(rows, price.by, metrics) for rows in parts]
+    whole = price.of_seconds(seconds)
+    shares = shared_out(whole, np.concatenate(each))
+    return None if shares is None else (whole, np.split(shares, np.cumsum([len(one) for one in each])[:-1]))

@@ -24,19 +24,45 @@ BY_DEFAULT = (
 )
 """What counts 0 where an input says nothing of it: null where the inputs say that they cannot tell."""
 
+DERIVED = {
+    "preemption_rate": "preemptions",
+    "preemptions_per_request": "preemptions",
+    "oom_rate": "requests",
+    "error_rate": "requests",
+}
+"""What is null where another figure cannot be told."""
+
 JUDGED_BY = frozenset({"goodput", "latency.ttft", "latency.tpot"})
 """Without these no request can be judged by an SLO set."""
 
 _NO_TIME = "no time from the first arrival to the last token"
 _NO_END = "no request ended"
+_NO_JUDGED = "no request ended, aborts left out"
+_NO_PRICE_OF = "needs the cost in all, and something to divide it by"
 _NO_RUN = "nothing happened after the first arrival"
 
 _REASONS = {
     "span_seconds": _NO_TIME,
     "rates.output_tokens_per_second": _NO_TIME,
     "rates.requests_per_second": _NO_TIME,
-    "availability": "no request ended, aborts left out",
+    "availability": _NO_JUDGED,
+    "error_rate": _NO_JUDGED,
     "degraded": _NO_END,
+    "oom_rate": _NO_END,
+    "preemption_rate": _NO_END,
+    "preemptions_per_request": _NO_END,
+    "error_budget.availability.bad": _NO_JUDGED,
+    "error_budget.availability.judged": _NO_JUDGED,
+    "error_budget.availability.burn_rate": _NO_JUDGED,
+    "error_budget.availability.budget_left": _NO_JUDGED,
+    "cost.seconds": _NO_TIME,
+    "cost.gpu_seconds": _NO_TIME,
+    "cost.total": _NO_TIME,
+    "cost.per_1k_output_tokens": _NO_PRICE_OF,
+    "cost.per_1k_total_tokens": _NO_PRICE_OF,
+    "cost.per_request": _NO_PRICE_OF,
+    "cost.unattributed.share": "nothing to share the cost by",
+    "cost.unattributed.cost": "nothing to share the cost by",
     "attainment_grid": "no request succeeded with a first token",
     "flow": "no request arrived",
     "flow.seconds": _NO_RUN,
@@ -82,6 +108,11 @@ def without(block: dict[str, Any], told: Mapping[str, str]) -> dict[str, Any]:
         if name in told and isinstance(parent, dict) and key in parent:
             whole = parent[key]
             parent[key] = dict.fromkeys(whole) if isinstance(whole, dict) else None
+    for name, of in DERIVED.items():
+        if of in told and name in block:
+            block[name] = None
+    if "requests" in told:
+        block["error_budget"] = {name: dict.fromkeys(one) for name, one in block["error_budget"].items()}
     for metric in block["latency"]:
         if f"latency.{metric}" in told:
             # Where the inputs cannot tell a metric, what was counted as one is something else.
@@ -91,7 +122,9 @@ def without(block: dict[str, Any], told: Mapping[str, str]) -> dict[str, Any]:
             one["tokens_per_second"] = None
     if JUDGED_BY & told.keys():
         for one in block["goodput"]:
-            one |= dict.fromkeys(("good", "attainment", "requests_per_second", "tokens_per_second"))
+            one |= dict.fromkeys(
+                ("good", "attainment", "burn_rate", "budget_left", "requests_per_second", "tokens_per_second")
+            )
             one["missed"] = {}
     return block
 
@@ -107,7 +140,13 @@ def absences(figures: Mapping[str, Any], told: Mapping[str, str]) -> dict[str, s
     for name, reason in _REASONS.items():
         parent = name.rpartition(".")[0]
         if parent not in found and _is_null(figures, name):
-            found[name] = told.get(name) or told.get(name.split(".")[0]) or told.get("requests") or reason
+            found[name] = (
+                told.get(name)
+                or told.get(DERIVED.get(name, name.split(".")[0]))
+                or told.get("requests")
+                or _untold_time(name, told)
+                or reason
+            )
     for name in sorted(JUDGED_BY):
         if name in told and figures["goodput"]:
             found.setdefault("goodput", told[name])
@@ -117,6 +156,11 @@ def absences(figures: Mapping[str, Any], told: Mapping[str, str]) -> dict[str, s
         if name not in found and _is_null(figures, name):
             found[name] = reason
     return found
+
+
+def _untold_time(name: str, told: Mapping[str, str]) -> str | None:
+    """Why there is no cost where the inputs say that they have no time."""
+    return told.get("span_seconds") if name.startswith("cost.") and name.endswith(("seconds", "total")) else None
 
 
 def _no_values(metric: str, figures: Mapping[str, Any]) -> str:

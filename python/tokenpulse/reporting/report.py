@@ -14,7 +14,8 @@ from typing import Any
 
 from tokenpulse import formulas
 from tokenpulse.analysis import flow as where_time_went
-from tokenpulse.model import FAILED, METRICS, SLO, STATUSES, SUCCEEDED, Reduction, SketchLike
+from tokenpulse.analysis.cost import Counted, Group, Price, cost_figures
+from tokenpulse.model import AVAILABILITY_OBJECTIVE, FAILED, METRICS, SLO, STATUSES, SUCCEEDED, Reduction, SketchLike
 from tokenpulse.reporting.absent import JUDGED_BY, absences, without
 from tokenpulse.reporting.grid import attainment_grid
 
@@ -53,7 +54,12 @@ class Report:
     rates: Figures
     goodput: list[Figures]
     availability: float | None
+    error_rate: float | None
     degraded: float | None
+    oom_rate: float | None
+    preemption_rate: float | None
+    preemptions_per_request: float | None
+    error_budget: Figures
     rejected: dict[str, int]
     clamped: int
     missing: dict[str, int]
@@ -67,6 +73,7 @@ class Report:
     attainment_grid: Figures | None = None
     cut: Figures | None = None
     workload: Figures | None = None
+    cost: Figures | None = None
     definitions: dict[str, dict[str, str]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     reported: list[Figures] = field(default_factory=list)
@@ -88,14 +95,16 @@ class Report:
         *,
         how: str = "from/to",
         absent: Mapping[str, str] | None = None,
+        price: Price | None = None,
         **found: Any,
     ) -> Report:
         """The report of a reduction that was made with these SLO sets and this ITL rule.
 
         `how` says what a cut was made by. `absent` is what the inputs cannot give, and why; of what needs one clock
-        (`span_seconds`, `timeline`, `flow`) and of what a log counts by default whatever it names is null. `found`
-        holds the figures that a reduction does not tell, by the names of the report's keys: `workload`,
-        `definitions`, `reported`, `profiles`; and `flow` where it is known better than from the reduction.
+        (`span_seconds`, `timeline`, `flow`) and of what a log counts by default whatever it names is null. `price` is
+        what a GPU costs, and gives `cost`. `found` holds the figures that a reduction does not tell, by the names of
+        the report's keys: `workload`, `definitions`, `reported`, `profiles`; and `flow` where it is known better than
+        from the reduction.
         """
         slos, told = tuple(slos), absent or {}
         total = reduction["total"]
@@ -114,6 +123,15 @@ class Report:
         elif "flow" not in found:
             figures["flow"] = where_time_went.of_reduction(reduction)
         without(figures, told)
+        by: list[Figures] = [
+            {
+                "key": dict(one["key"]),
+                "other": one["other"],
+                **without(block_figures(one["block"], slos, span, in_flight(one["block"])), told),
+            }
+            for one in reduction["by"]
+        ]
+        figures["cost"] = None if price is None else _cost(price, figures, by, reduction)
         figures["absent"] = absences(figures, told)
         return cls(
             **figures,
@@ -130,14 +148,7 @@ class Report:
                 "quantile": "nearest_rank",
                 "relative_error": total["latency"]["ttft"].relative_error,
             },
-            by=[
-                {
-                    "key": dict(one["key"]),
-                    "other": one["other"],
-                    **without(block_figures(one["block"], slos, span, in_flight(one["block"])), told),
-                }
-                for one in reduction["by"]
-            ],
+            by=by,
             by_over=reduction["by_interned_over"],
             timeline=[without(one, told) for one in _bins(timeline, slos)],
             timeline_width_seconds=timeline["width_ns"] / 1e9 if timeline else None,
@@ -176,6 +187,24 @@ def _span(reduction: Reduction) -> float | None:
     begin = first if cut["from_ns"] is None else max(first, cut["from_ns"])
     end = last if cut["to_ns"] is None else min(last, cut["to_ns"])
     return span_seconds(begin, end)
+
+
+def _cost(price: Price, figures: Figures, by: Sequence[Figures], reduction: Reduction) -> Figures:
+    """What the time that rates divide by cost, and each group's part of it."""
+    groups = [
+        Group(one["key"], one["other"], _counted(one), of["block"]) for one, of in zip(by, reduction["by"], strict=True)
+    ]
+    return cost_figures(price, figures["span_seconds"], reduction["total"], _counted(figures), groups)
+
+
+def _counted(figures: Figures) -> Counted:
+    """What a cost is divided by."""
+    return Counted(
+        requests=figures["requests"]["attempted"],
+        output_tokens=figures["tokens"]["output"],
+        prompt_tokens=figures["tokens"]["prompt"],
+        good={one["name"]: one["good"] for one in figures["goodput"]},
+    )
 
 
 def _cut(reduction: Reduction, how: str) -> Figures | None:
@@ -236,8 +265,28 @@ def block_figures(block: Mapping[str, Any], slos: Sequence[SLO], seconds: float 
         "goodput": [goodput_figures(slo, one, seconds) for slo, one in zip(slos, block["slos"], strict=True)],
         "fluidity": {slo.name: fluidity_figures(one) for slo, one in zip(slos, block["slos"], strict=True)},
         "availability": formulas.availability_of(by_status),
+        "error_rate": formulas.error_rate_of(by_status),
         "degraded": formulas.degraded_rate(block["degraded"], ended),
+        "oom_rate": formulas.oom_rate(by_status.get("oom", 0), ended),
+        "preemption_rate": formulas.preemption_rate(block["preempted"], ended),
+        "preemptions_per_request": formulas.ratio(block["preemptions"], ended),
+        "error_budget": {
+            "availability": budget_figures(
+                formulas.unavailable_of(by_status), formulas.judged_of(by_status), AVAILABILITY_OBJECTIVE
+            )
+        },
         "missing": {metric: block["missing"][metric] for metric in METRICS if metric in block["missing"]},
+    }
+
+
+def budget_figures(bad: int, judged: int, objective: float) -> Figures:
+    """How much of the budget of errors that an objective leaves was spent, over these requests alone."""
+    return {
+        "objective": objective,
+        "bad": bad,
+        "judged": judged,
+        "burn_rate": formulas.burn_rate(bad, judged, objective),
+        "budget_left": formulas.budget_left(bad, judged, objective),
     }
 
 
@@ -287,6 +336,8 @@ def goodput_figures(slo: SLO, judged: Mapping[str, Any], seconds: float | None) 
         "good": judged["good"],
         "judged": total,
         "attainment": formulas.attainment(judged["good"], total),
+        "burn_rate": formulas.burn_rate(total - judged["good"], total, slo.objective),
+        "budget_left": formulas.budget_left(total - judged["good"], total, slo.objective),
         "requests_per_second": formulas.goodput(judged["good"], seconds),
         "tokens_per_second": formulas.token_throughput(judged["output_tokens"], seconds),
         "missed": missed,

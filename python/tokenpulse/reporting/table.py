@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from rich.console import RenderableType
 
-from tokenpulse.reporting import flow_table, reasons, workload_table
+from tokenpulse.reporting import availability_table, cost_table, flow_table, reasons, workload_table
 from tokenpulse.reporting.layout import (
     HEADS,
     MARK,
@@ -63,6 +63,8 @@ def parts(report: Report) -> Iterator[RenderableType]:
     yield from _throughput(report)
     if report.goodput:
         yield from _goodput(report)
+    yield from availability_table.parts(report)
+    yield from cost_table.parts(report)
     yield from flow_table.parts(report)
     yield from workload_table.parts(report)
     yield from _definitions(report)
@@ -239,15 +241,8 @@ def _throughput(report: Report) -> Iterator[RenderableType]:
     )
     if report.tokens["prompt"] is not None:
         table.add_row("prompt tokens", count(report.tokens["prompt"]), "of every arrival")
-    table.add_row("availability", percent(report.availability), "of the ended, aborts left out")
-    if report.degraded is not None or "degraded" not in report.absent:
-        table.add_row("degraded", percent(report.degraded), "of the ended")
-    if report.preemptions["events"]:
-        table.add_row(
-            "preemptions",
-            count(report.preemptions["events"]),
-            f"{several(report.preemptions['requests'], 'ended request')} had one or more",
-        )
+    for row in availability_table.rates(report):
+        table.add_row(*row)
     yield table
 
 

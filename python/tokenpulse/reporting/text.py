@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any
@@ -44,6 +45,18 @@ def number(amount: float | None) -> str:
     if amount < 10:
         return f"{amount:.2f}"
     return f"{amount:.1f}" if amount < 1000 else f"{amount:,.0f}"
+
+
+def money(amount: float | None) -> str:
+    """A cost with three digits that tell, or `-` where there is none.
+
+    >>> money(0.000556), money(1234.5), money(0.0), money(None)
+    ('0.000556', '1,234', '0', '-')
+    """
+    if amount is None or not 0 < amount < 0.001:
+        return number(amount)
+    places = 2 - math.floor(math.log10(amount))
+    return f"{amount:.{places}f}" if places <= 12 else number(amount)
 
 
 def ms(seconds: float) -> str:

@@ -71,6 +71,8 @@ def _sections(report: Report, timeline: Timeline) -> Iterator[Section]:
     yield Section("over-time", "Latency over time", _over_time(report, timeline))
     yield Section("distributions", "Distributions", list(distribution.figures(report)))
     yield Section("goodput", "Goodput", _goodput(report) if ended else [])
+    yield Section("availability", "Availability", list(sections.served(report)) if ended else [])
+    yield Section("cost", "Cost", list(sections.cost(report)))
     yield Section("load", "Load", [*load.figures(report, timeline), *sections.where_time_went(report.flow)])
     yield Section("throughput", "Throughput over time", list(load.throughput(report, timeline)))
     keys = words.listed(list(dict.fromkeys(words.key(name) for one in report.by for name in one["key"])), "and")

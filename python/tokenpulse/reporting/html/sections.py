@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokenpulse.model import METRICS
-from tokenpulse.reporting import reasons
+from tokenpulse.reporting import availability_table, cost_table, reasons
 from tokenpulse.reporting.html import words
 from tokenpulse.reporting.html.markup import Child, Column, Markup, table, tag
 from tokenpulse.reporting.layout import ENOUGH, HEADS, MARK, MAX_ROWS
@@ -86,6 +86,32 @@ def goodput(report: Report) -> Iterator[Markup]:
     yield table(columns, rows, "Fluidity: the share of tokens that came by their deadline, per request")
     if len(words.judged(report)) > MAX_ROWS:
         yield tag("p", f"... and {several(len(words.judged(report)) - MAX_ROWS, 'more SLO set')}.", class_="note")
+
+
+def served(report: Report) -> Iterator[Markup]:
+    """The share of requests that were served at all, and what is left of the error budgets."""
+    rows: list[list[Child]] = [list(row) for row in availability_table.rates(report)]
+    if rows:
+        yield table([Column("", words=True), Column("share"), Column("", words=True)], rows, "Availability")
+    budgets: list[list[Child]] = [
+        [name, *availability_table.budget_cells(one)] for name, one in availability_table.budgets(report)[:MAX_ROWS]
+    ]
+    if budgets:
+        columns = [Column("", words=True), *map(Column, availability_table.BUDGET_HEADS)]
+        yield table(columns, budgets, "Error budgets, of this run's own requests")
+
+
+def cost(report: Report) -> Iterator[Markup]:
+    """What the run cost, in all and by token and request, and each group's part of it."""
+    if report.cost is None:
+        return
+    rows: list[list[Child]] = [list(row) for row in cost_table.lines(report)]
+    yield table([Column("", words=True), Column("amount"), Column("", words=True)], rows, "Cost")
+    groups: list[list[Child]] = [list(row) for row in cost_table.part_rows(report)]
+    if groups:
+        columns = [Column("group", words=True), *map(Column, cost_table.PART_HEADS)]
+        yield table(columns, groups, "Each group's part")
+        yield tag("p", cost_table.rule(report.cost), class_="note")
 
 
 def _missed(reason: str) -> str:
