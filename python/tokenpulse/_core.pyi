@@ -31,6 +31,8 @@ __all__ = [
     "read_rows_bytes",
     "reduce_bytes",
     "reduce_paths",
+    "replay",
+    "replay_bytes",
 ]
 
 __version__: str
@@ -417,3 +419,25 @@ class PlainBytes:
     def bytes_read(self) -> int: ...
     @property
     def size(self) -> int | None: ...
+def replay(
+    meter: Meter,
+    path: str,
+    *,
+    every_ns: int,
+    by: list[str],
+    on_pane: Callable[[int], object],
+    progress: Callable[[int, int], None] | None,
+    threads: int = 0,
+) -> dict[str, Any]: ...
+def replay_bytes(
+    meter: Meter,
+    name: str,
+    content: bytes,
+    *,
+    every_ns: int,
+    by: list[str],
+    on_pane: Callable[[int], object],
+    threads: int = 0,
+    plain: bool = False,
+    chunk: int = 0,
+) -> dict[str, Any]: ...

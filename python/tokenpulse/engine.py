@@ -49,6 +49,8 @@ __all__ = [
     "read_rows_bytes",
     "reduce_bytes",
     "reduce_paths",
+    "replay",
+    "replay_bytes",
     "slo_settings",
 ]
 
@@ -259,4 +261,59 @@ def read_kv(
         mode="exact" if sample is None else "sampled",
         rate=1.0 if sample is None else sample,
         progress=progress,
+    )
+
+
+def replay(
+    meter: CoreMeter,
+    path: str,
+    *,
+    every_ns: int = 1_000_000_000,
+    by: Sequence[str] = ("prompt_length",),
+    on_pane: Callable[[int], object],
+    progress: Progress | None = None,
+    threads: int = 0,
+) -> dict[str, Any]:
+    """Put a log through a meter, line by line, as its engine would have called it; `-` is standard input.
+
+    Requests are classed by `by`: `prompt_length` and labels. What lines say of a KV cache goes to the meter's tracker,
+    if it has one. Emissions are taken as `Meter.tokens` takes them, so batch sizes are not counted.
+
+    Before the first line at or past a multiple of `every_ns` (nanoseconds, of the log's clock) is applied, `on_pane` is
+    called with that multiple: `meter.snapshot` of it is what a reader would have seen. Multiples up to the log's first
+    time are left out. In a silence longer than an hour the calls stop after the first hour, and go on after the line
+    that ends it. After the last line `on_pane` is called with the newest time, if that is past the last call.
+
+    Returns `inputs` and `notices` as `reduce_paths` does, `first_ns` and `newest_ns` (None without a line that has a
+    time), and `machine`: what `ready` lines say of `peak_flops` (FLOP/s), `bandwidth_bytes_per_second`,
+    `kv_block_tokens` and `gpus`, as far as they do.
+
+    Raises as `reduce_paths` does. An exception of `on_pane` or `progress` ends the reading; the meter then has what
+    came before.
+    """
+    return _core.replay(
+        meter, path, every_ns=every_ns, by=list(by), on_pane=on_pane, progress=progress, threads=threads
+    )
+
+
+def replay_bytes(
+    meter: CoreMeter,
+    name: str,
+    content: bytes,
+    *,
+    every_ns: int = 1_000_000_000,
+    by: Sequence[str] = ("prompt_length",),
+    on_pane: Callable[[int], object],
+    threads: int = 0,
+) -> dict[str, Any]:
+    """The same for a log already in memory, with the name it is reported under.
+
+    >>> from tokenpulse import Meter
+    >>> meter, seen = Meter(windows=()), []
+    >>> log = b'{"t_ns": 0, "ev": "ready", "gpus": 8}\n{"t_ns": 2500000000, "ev": "gauge", "waiting": 3}\n'
+    >>> replay_bytes(meter, "log", log, on_pane=seen.append)["machine"], seen
+    ({'gpus': 8}, [1000000000, 2000000000, 2500000000])
+    """
+    return _core.replay_bytes(
+        meter, name, content, every_ns=every_ns, by=list(by), on_pane=on_pane, threads=threads
     )

@@ -4,10 +4,13 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 
 use hashbrown::DefaultHashBuilder;
+use tokenpulse_core::kv::Tier;
+use tokenpulse_core::meter::{Increment, Named};
 use tokenpulse_core::request::{Event, Status};
 use tokenpulse_core::tally::UntimedTokens;
 
 use crate::chunks::Text;
+use crate::replay::{EngineRecord, Machine};
 use crate::record::{Kind, LineEvent, Record, Refused, Wants};
 
 /// Bytes of the chunk, or of what was copied beside it because it stands there with escapes.
@@ -57,6 +60,8 @@ pub(crate) enum What {
     Request(u32),
     /// An event of no request.
     Other,
+    /// What an engine tells of itself: its place in [`Batch::engine`].
+    Engine(u32),
     /// The line cannot be read: its place in [`Batch::refused`].
     Refused(u32),
 }
@@ -79,6 +84,8 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ArrivalRow {
     pub prompt_tokens: u64,
+    /// 0 unless they are asked for.
+    pub cached_tokens: u64,
     pub labels: Range<u32>,
 }
 
@@ -98,6 +105,21 @@ pub(crate) struct RequestRow {
     pub degraded: bool,
 }
 
+/// What an engine tells of itself; the ranges are of [`Batch::hashes`].
+#[derive(Clone, Debug)]
+pub(crate) enum EngineRow {
+    Gauge([Option<i64>; 5]),
+    Add([Option<Increment>; 7]),
+    Count(Named, i64),
+    Ready(Machine),
+    /// Blocks were stored; no tier stands for an unknown one.
+    Store(Range<u32>, Option<Tier>, i64),
+    Evict(Range<u32>, Option<Tier>, i64),
+    /// Tokens asked for and found, and whether again after a preemption.
+    Lookup(i64, i64, bool),
+    Clear,
+}
+
 /// The lines of one chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -106,6 +128,9 @@ pub(crate) struct Batch {
     pub entries: Vec<Entry>,
     pub arrivals: Vec<ArrivalRow>,
     pub requests: Vec<RequestRow>,
+    pub engine: Vec<EngineRow>,
+    /// The hashes of blocks.
+    pub hashes: Vec<u64>,
     pub numbers: Vec<i64>,
     pub labels: Vec<Label>,
     /// The names of labels, where every one is kept.
@@ -137,6 +162,9 @@ impl Batch {
         self.entries.clear();
         self.arrivals.clear();
         self.requests.clear();
+        self.engine.clear();
+        self.hashes.clear();
+        self.hashes.shrink_to(NUMBERS_KEPT);
         // The numbers of one long line are not worth being kept room for.
         self.numbers.clear();
         self.numbers.shrink_to(NUMBERS_KEPT);
@@ -201,9 +229,17 @@ impl Batch {
             }
             Kind::Event(LineEvent::Request(event)) => (record.t_ns, What::Event(event)),
             Kind::Event(LineEvent::End { status, degraded }) => (record.t_ns, What::End { status, degraded }),
-            Kind::Event(LineEvent::Other) => (record.t_ns, What::Other),
+            Kind::Event(LineEvent::Other(_)) | Kind::Engine => (record.t_ns, What::Other),
         };
         self.entries.push(Entry { t, hash, id, line: self.lines as u32, what });
+    }
+
+    /// Adds a line in which an engine tells of itself.
+    pub(crate) fn push_engine(&mut self, t: i64, record: &EngineRecord) {
+        let row = record.row(&mut self.hashes);
+        let what = What::Engine(self.engine.len() as u32);
+        self.engine.push(row);
+        self.entries.push(Entry { t, hash: 0, id: Span::default(), line: self.lines as u32, what });
     }
 
     fn arrival(&mut self, record: &Record, wants: &Wants) -> ArrivalRow {
@@ -218,7 +254,8 @@ impl Batch {
                 self.labels.push(Label { want: want as u32, value });
             }
         }
-        ArrivalRow { prompt_tokens: record.prompt_tokens, labels: start..self.labels.len() as u32 }
+        let (prompt_tokens, cached_tokens) = (record.prompt_tokens, record.cached_tokens);
+        ArrivalRow { prompt_tokens, cached_tokens, labels: start..self.labels.len() as u32 }
     }
 
     /// The place of a label's name.

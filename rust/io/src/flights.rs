@@ -10,17 +10,34 @@ use crate::part::Id;
 /// An entry of the table: a hash and the place of its flight, from 1; 0: empty.
 type Entry = (u64, u32);
 
+/// What is known of a request in flight, its id included.
+pub(crate) trait HasId {
+    fn id(&self) -> &str;
+}
+
+impl HasId for Flight {
+    fn id(&self) -> &str {
+        Self::id(self)
+    }
+}
+
 /// Requests in flight, by id. A look-up compares whole hashes before it looks at an id, which lies elsewhere.
-#[derive(Debug, Default)]
-pub(crate) struct Flights {
+#[derive(Debug)]
+pub(crate) struct Flights<F = Flight> {
     /// Open addressing, one after the other; at most half full.
     table: Vec<Entry>,
-    slots: Vec<Option<Flight>>,
+    slots: Vec<Option<F>>,
     free: Vec<u32>,
     hasher: DefaultHashBuilder,
 }
 
-impl Flights {
+impl<F> Default for Flights<F> {
+    fn default() -> Self {
+        Self { table: Vec::new(), slots: Vec::new(), free: Vec::new(), hasher: DefaultHashBuilder::default() }
+    }
+}
+
+impl<F: HasId> Flights<F> {
     /// What ids are hashed by.
     pub(crate) fn hasher(&self) -> &DefaultHashBuilder {
         &self.hasher
@@ -36,7 +53,8 @@ impl Flights {
         self.len() == 0
     }
 
-    fn len(&self) -> usize {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
@@ -61,7 +79,7 @@ impl Flights {
 
     /// The request in flight with an id.
     #[inline]
-    pub(crate) fn find(&mut self, hash: u64, id: &[u8]) -> Option<&mut Flight> {
+    pub(crate) fn find(&mut self, hash: u64, id: &[u8]) -> Option<&mut F> {
         if self.table.is_empty() {
             return None;
         }
@@ -70,7 +88,7 @@ impl Flights {
     }
 
     /// Adds a request, in place of one with its id.
-    pub(crate) fn insert(&mut self, hash: u64, flight: Flight) {
+    pub(crate) fn insert(&mut self, hash: u64, flight: F) {
         if self.table.len() < 2 * (self.len() + 1) {
             self.grow();
         }
@@ -103,7 +121,7 @@ impl Flights {
     }
 
     /// Takes the request with an id out.
-    pub(crate) fn remove(&mut self, hash: u64, id: &[u8]) -> Option<Flight> {
+    pub(crate) fn remove(&mut self, hash: u64, id: &[u8]) -> Option<F> {
         if self.table.is_empty() {
             return None;
         }
@@ -132,6 +150,13 @@ impl Flights {
         self.slots[number as usize - 1].take()
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &F> {
+        self.slots.iter().flatten()
+    }
+}
+
+impl Flights {
     /// All of them, in the order of arrival.
     pub(crate) fn sorted(&mut self) -> Vec<&mut Flight> {
         let mut flights: Vec<&mut Flight> = self.slots.iter_mut().flatten().collect();
@@ -175,7 +200,7 @@ mod tests {
         let mut state = 1_u64;
         // Few hashes: long runs, of equal ones too.
         for hashes in [3, 64, u64::MAX] {
-            let mut flights = Flights::default();
+            let mut flights: Flights = Flights::default();
             let mut there = HashSet::new();
             for _ in 0..20_000 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

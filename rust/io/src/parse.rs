@@ -6,25 +6,27 @@ use memchr::memchr;
 
 use crate::batch::Batch;
 use crate::chunks::{MAX_LINE, Text};
-use crate::record::{Record, Refused, Wants};
+use crate::record::{Asked, Kind, LineEvent, Record, Refused, Wants};
+use crate::replay::EngineRecord;
 use crate::scan::{Portable, Scan};
 use crate::shape::Shapes;
 
 /// Reads chunks. What it has learnt of the lines' shapes changes its speed alone.
 pub(crate) struct Parser {
-    wants: Arc<Wants>,
+    asked: Arc<Asked>,
     shapes: Shapes,
     record: Record,
+    engine: EngineRecord,
     /// Every line is read the general way.
     plain: bool,
 }
 
 impl Parser {
-    /// A parser that keeps these labels; with `plain` every line is read the general way.
-    pub(crate) fn new(wants: Arc<Wants>, plain: bool) -> Self {
+    /// A parser that keeps what is asked for; with `plain` every line is read the general way.
+    pub(crate) fn new(asked: Arc<Asked>, plain: bool) -> Self {
         // A shape has a place for each label that is kept.
-        let plain = plain || matches!(*wants, Wants::Every);
-        Self { wants, shapes: Shapes::default(), record: Record::default(), plain }
+        let plain = plain || matches!(asked.labels, Wants::Every);
+        Self { asked, shapes: Shapes::default(), record: Record::default(), engine: EngineRecord::default(), plain }
     }
 
     /// Reads a chunk.
@@ -66,7 +68,7 @@ impl Parser {
                 if by_shape
                     && end < len
                     && self.record.recognised
-                    && let Wants::These(names) = &*self.wants
+                    && let Wants::These(names) = &self.asked.labels
                 {
                     self.shapes.learn(&padded[at..=end], names);
                 }
@@ -91,10 +93,20 @@ impl Parser {
         if !utf8 && std::str::from_utf8(line).is_err() {
             return batch.refuse(Refused::not_utf8());
         }
-        let read = self.record.read(line, &self.wants);
+        let mut read = self.record.read(line, &self.asked);
         batch.recognised += u64::from(self.record.recognised);
+        if let Ok(Kind::Event(LineEvent::Other(other))) = read
+            && self.asked.engine
+        {
+            read = self.engine.read(line, other).map(|()| Kind::Engine);
+        }
         match read {
-            Ok(kind) => batch.push(&self.record, kind, &self.wants),
+            Ok(Kind::Engine) => {
+                // It says more than a shape has places for.
+                self.record.recognised = false;
+                batch.push_engine(self.record.t_ns, &self.engine);
+            }
+            Ok(kind) => batch.push(&self.record, kind, &self.asked.labels),
             Err(refused) => {
                 self.record.recognised = false;
                 batch.refuse(refused);

@@ -12,8 +12,7 @@ use crate::batch::Batch;
 use crate::chunks::{Chunk, Chunks, Text};
 use crate::input::Failure;
 use crate::parse::Parser;
-use crate::record::Refused;
-use crate::record::Wants;
+use crate::record::{Asked, Refused};
 use crate::source::{Meter, Source};
 
 /// How often the caller looks at the progress while others work.
@@ -32,6 +31,8 @@ pub struct Reading {
     pub plain: bool,
     /// How many bytes are read at once; 0: what is best. Nothing else depends on it.
     pub chunk: usize,
+    /// What was read is applied by the caller alone, while others read on.
+    pub by_caller: bool,
 }
 
 impl Reading {
@@ -77,6 +78,7 @@ struct Pipeline<R> {
     compressed: bool,
     /// What may keep a reader waiting for long is read by the caller alone, who notices an interrupt.
     caller_reads: bool,
+    caller_applies: bool,
     ahead: usize,
     meter: Meter,
 }
@@ -99,7 +101,7 @@ enum Task<R> {
 pub(crate) fn each_batch(
     source: Source,
     reading: Reading,
-    wants: &Arc<Wants>,
+    asked: &Arc<Asked>,
     hasher: &DefaultHashBuilder,
     mut progress: impl FnMut(u64) -> bool,
     apply: impl FnMut(&Batch) + Send,
@@ -125,14 +127,15 @@ pub(crate) fn each_batch(
         changed: Condvar::new(),
         compressed: opened.compressed,
         caller_reads: size.is_none() && workers > 1,
+        caller_applies: reading.by_caller,
         ahead: workers * AHEAD,
         meter,
     };
     let apply = Mutex::new(apply);
-    let parser = || Parser::new(Arc::clone(wants), reading.plain);
+    let parser = || Parser::new(Arc::clone(asked), reading.plain);
     std::thread::scope(|scope| {
         for _ in 1..workers {
-            scope.spawn(|| pipeline.work(parser(), !pipeline.caller_reads, &apply, |_| true));
+            scope.spawn(|| pipeline.work(parser(), false, &apply, |_| true));
         }
         pipeline.work(parser(), true, &apply, &mut progress);
     });
@@ -166,18 +169,19 @@ impl<R: Read> Pipeline<R> {
     fn work(
         &self,
         mut parser: Parser,
-        reads: bool,
+        is_caller: bool,
         apply: &Mutex<impl FnMut(&Batch)>,
         mut progress: impl FnMut(u64) -> bool,
     ) {
         let _alarm = Alarm(self);
+        let (reads, applies) = (is_caller || !self.caller_reads, is_caller || !self.caller_applies);
         loop {
             if !progress(self.meter.bytes()) {
                 self.lock().stopped = true;
                 self.changed.notify_all();
             }
             let mut shared = self.lock();
-            match shared.task(self.ahead, reads, self.caller_reads) {
+            match shared.task(self.ahead, reads, applies, self.caller_reads) {
                 Task::Done => return,
                 Task::Wait => drop(self.changed.wait_timeout(shared, LOOK)),
                 Task::Apply(batch) => {
@@ -270,11 +274,11 @@ impl<R> Shared<R> {
     }
 
     /// What there is to do: to apply comes first, since what is applied makes room.
-    fn task(&mut self, ahead: usize, reads: bool, caller_reads: bool) -> Task<R> {
+    fn task(&mut self, ahead: usize, reads: bool, applies: bool, caller_reads: bool) -> Task<R> {
         if self.stopped {
             return Task::Done;
         }
-        if !self.applying && matches!(self.under_way.front(), Some(Stage::Parsed(_))) {
+        if applies && !self.applying && matches!(self.under_way.front(), Some(Stage::Parsed(_))) {
             let Some(Stage::Parsed(batch)) = self.under_way.pop_front() else { return Task::Wait };
             self.first += 1;
             self.applying = true;

@@ -120,7 +120,22 @@ pub enum LineEvent {
         degraded: bool,
     },
     /// Nothing of a request's: only its time counts here.
-    Other,
+    Other(Other),
+}
+
+/// What an event line without a request tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// Levels that hold.
+    Gauge,
+    /// Increments of an engine's work.
+    Add,
+    /// Something counted by name.
+    Count,
+    /// The blocks of a KV cache.
+    Kv,
+    /// The engine is ready.
+    Ready,
 }
 
 /// What kind of line it is.
@@ -130,6 +145,8 @@ pub enum Kind {
     Event(LineEvent),
     /// A finished request.
     Request,
+    /// What an engine tells of itself, read in full.
+    Engine,
 }
 
 /// The labels that are kept.
@@ -139,6 +156,15 @@ pub(crate) enum Wants {
     These(Vec<String>),
     /// Every one.
     Every,
+}
+
+/// What is asked of the lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// The labels of requests.
+    pub labels: Wants,
+    /// What an engine tells of itself, and the cached tokens of arrivals; else such lines say when alone.
+    pub engine: bool,
 }
 
 impl Wants {
@@ -159,6 +185,8 @@ pub struct Record {
     pub id: String,
     /// The prompt's length.
     pub prompt_tokens: u64,
+    /// How much of it was in the cache, if that is asked for.
+    pub cached_tokens: u64,
     /// The labels that are asked for.
     pub labels: Vec<(String, String)>,
     /// The arrival of a finished request.
@@ -198,6 +226,7 @@ struct Found<'a> {
     status: Field<Text<'a>>,
     degraded: Field<bool>,
     prompt_tokens: Field<i64>,
+    cached_tokens: Field<i64>,
     ctx: Field<i64>,
     arrive_ns: Field<i64>,
     arrival_mono_ns: Field<i64>,
@@ -216,16 +245,16 @@ struct Found<'a> {
 }
 
 impl Record {
-    /// Reads a line that is UTF-8. Of the labels only those that `wants` names are kept.
+    /// Reads a line that is UTF-8. Of what it says only that is kept, and looked at, which is asked for.
     ///
     /// # Errors
     ///
     /// Why the line is passed over.
     #[inline]
-    pub(crate) fn read(&mut self, line: &[u8], wants: &Wants) -> Checked<Kind> {
+    pub(crate) fn read(&mut self, line: &[u8], asked: &Asked) -> Checked<Kind> {
         self.recognised = false;
         let mut cursor = Cursor::new(line);
-        let found = match self.fields(&mut cursor, wants) {
+        let found = match self.fields(&mut cursor, &asked.labels) {
             Ok(found) => found,
             Err(fault) => return Err(not_json(line, fault)),
         };
@@ -234,9 +263,9 @@ impl Record {
         let is_request = !matches!((found.arrive_ns, found.arrival_mono_ns), (Field::Absent, Field::Absent));
         self.recognised = is_event || is_request;
         if is_event {
-            self.check_event(&found)
+            self.check_event(&found, asked)
         } else if is_request {
-            self.check_request(&found)
+            self.check_request(&found, asked)
         } else {
             Err(Refused::new(Skip::UnknownKind, "expected a field ev or arrive_ns"))
         }
@@ -262,6 +291,7 @@ impl Record {
                 b"status" => found.status = cursor.text()?,
                 b"degraded" => found.degraded = cursor.boolean()?,
                 b"prompt_tokens" => found.prompt_tokens = cursor.integer()?,
+                b"cached_tokens" => found.cached_tokens = cursor.integer()?,
                 b"ctx" => found.ctx = cursor.integer()?,
                 b"arrive_ns" => found.arrive_ns = cursor.integer()?,
                 b"arrival_mono_ns" => found.arrival_mono_ns = cursor.integer()?,
@@ -282,7 +312,7 @@ impl Record {
     }
 
     #[inline]
-    fn check_event(&mut self, found: &Found<'_>) -> Checked<Kind> {
+    fn check_event(&mut self, found: &Found<'_>, asked: &Asked) -> Checked<Kind> {
         let name = match &found.ev {
             Field::Given(name) => name.as_ref(),
             _ => return Err(Refused::new(Skip::UnknownKind, "expected ev to be a string")),
@@ -291,13 +321,13 @@ impl Record {
             return Err(unknown_event(name));
         };
         self.t_ns = required("t_ns", optional("t_ns", found.t_ns, &bounds::TIME_NS)?)?;
-        if event == LineEvent::Other {
+        if let LineEvent::Other(_) = event {
             return Ok(Kind::Event(event));
         }
         self.take_id(found)?;
         Ok(Kind::Event(match event {
             LineEvent::Arrive => {
-                self.take_prompt(found, found.prompt_tokens)?;
+                self.take_prompt(found, found.prompt_tokens, asked)?;
                 event
             }
             LineEvent::Request(Event::Tokens(_)) => {
@@ -312,7 +342,7 @@ impl Record {
         }))
     }
 
-    fn check_request(&mut self, found: &Found<'_>) -> Checked<Kind> {
+    fn check_request(&mut self, found: &Found<'_>, asked: &Asked) -> Checked<Kind> {
         self.take_id(found)?;
         let arrive = either(found.arrive_ns, found.arrival_mono_ns);
         self.arrive_ns = required("arrive_ns", optional("arrive_ns", arrive, &bounds::TIME_NS)?)?;
@@ -357,7 +387,7 @@ impl Record {
         self.end_ns = optional("end_ns", found.end_ns, &bounds::TIME_NS)?;
         self.status = status_of(found)?.unwrap_or_default();
         self.degraded = degraded_of(found)?;
-        self.take_prompt(found, either(found.prompt_tokens, found.ctx))?;
+        self.take_prompt(found, either(found.prompt_tokens, found.ctx), asked)?;
         Ok(Kind::Request)
     }
 
@@ -375,8 +405,10 @@ impl Record {
         }
     }
 
-    fn take_prompt(&mut self, found: &Found<'_>, tokens: Field<i64>) -> Checked<()> {
-        self.prompt_tokens = optional("prompt_tokens", tokens, &bounds::REQUEST_TOKENS)?.unwrap_or(0) as u64;
+    fn take_prompt(&mut self, found: &Found<'_>, tokens: Field<i64>, asked: &Asked) -> Checked<()> {
+        let tokens_of = |name, field| Ok(optional(name, field, &bounds::REQUEST_TOKENS)?.unwrap_or(0) as u64);
+        self.prompt_tokens = tokens_of("prompt_tokens", tokens)?;
+        self.cached_tokens = if asked.engine { tokens_of("cached_tokens", found.cached_tokens)? } else { 0 };
         match found.labels {
             Field::Given(()) | Field::Absent => Ok(()),
             _ => Err(wrong_type("labels", "an object of strings, integers or booleans")),
@@ -428,9 +460,11 @@ pub(crate) fn event_named(name: &[u8]) -> Option<LineEvent> {
         b"preempt" => LineEvent::Request(Event::Preempt),
         b"resume" => LineEvent::Request(Event::Resume),
         b"end" => LineEvent::End { status: Status::Stop, degraded: false },
-        b"gauge" | b"add" | b"count" | b"kv_store" | b"kv_evict" | b"kv_lookup" | b"kv_clear" | b"ready" => {
-            LineEvent::Other
-        }
+        b"gauge" => LineEvent::Other(Other::Gauge),
+        b"add" => LineEvent::Other(Other::Add),
+        b"count" => LineEvent::Other(Other::Count),
+        b"kv_store" | b"kv_evict" | b"kv_lookup" | b"kv_clear" => LineEvent::Other(Other::Kv),
+        b"ready" => LineEvent::Other(Other::Ready),
         _ => return None,
     })
 }

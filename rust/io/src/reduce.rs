@@ -11,7 +11,7 @@ use crate::batch::{ArrivalRow, Batch, Entry, RequestRow, What};
 use crate::input::{Failure, Notice, note};
 use crate::part::{Id, Part, together};
 use crate::pipeline::{Reading, each_batch};
-use crate::record::{Refused, Skip, Wants};
+use crate::record::{Asked, Refused, Skip, Wants};
 use crate::source::Source;
 
 /// What is known of an input after it was read.
@@ -39,6 +39,17 @@ impl Input {
     pub(crate) fn skip(&mut self, line: u64, refused: Refused) {
         self.skipped[refused.skip as usize] += 1;
         note(&mut self.notices, line, refused.skip.name(), refused.message);
+    }
+
+    /// Whether there are lines, and none of them is one of ours.
+    pub(crate) fn is_none_of_ours(&self) -> bool {
+        self.recognised == 0 && (self.lines > 0 || self.skipped.iter().any(|&n| n > 0))
+    }
+
+    /// What was wrong with the first line that had a fault, to be added to a message.
+    pub(crate) fn first_fault(&self) -> String {
+        let notice = self.notices.first();
+        notice.map_or(String::new(), |notice| format!("; line {}: {}", notice.line, notice.message))
     }
 
     /// The name of what it is made of.
@@ -70,7 +81,7 @@ pub struct Reduction {
 /// One input while it is read.
 struct Reader {
     part: Part,
-    wants: Arc<Wants>,
+    asked: Arc<Asked>,
     /// Lines of the batches before.
     lines: u64,
     /// The labels of a request, kept to be filled again.
@@ -161,7 +172,7 @@ impl Reader {
     fn new(path: &str, settings: &Settings) -> tokenpulse_core::Result<Self> {
         Ok(Self {
             part: Part::new(path, settings)?,
-            wants: Wants::These(wanted_labels(settings)).into(),
+            asked: Asked { labels: Wants::These(wanted_labels(settings)), engine: false }.into(),
             lines: 0,
             labels: Vec::new(),
         })
@@ -170,7 +181,7 @@ impl Reader {
     /// Keeps exact rows, of at most so many emissions, and all labels.
     fn keep_rows(&mut self, most: u64) {
         self.part.run.keep_rows(Rows::new(most));
-        self.wants = Wants::Every.into();
+        self.asked = Asked { labels: Wants::Every, engine: false }.into();
     }
 
     /// Reads a source to its end, and returns how many bytes it had.
@@ -180,23 +191,18 @@ impl Reader {
         reading: Reading,
         mut progress: impl FnMut(u64) -> bool,
     ) -> Result<u64, Failure> {
-        let (wants, hasher) = (Arc::clone(&self.wants), self.part.flights.hasher().clone());
+        let (asked, hasher) = (Arc::clone(&self.asked), self.part.flights.hasher().clone());
         let over = AtomicBool::new(false);
         let go_on = |bytes| !over.load(Ordering::Relaxed) && progress(bytes);
-        let bytes = each_batch(source, reading, &wants, &hasher, go_on, |batch| {
+        let bytes = each_batch(source, reading, &asked, &hasher, go_on, |batch| {
             self.take(batch);
             if self.part.run.rows().is_some_and(Rows::is_over) {
                 over.store(true, Ordering::Relaxed);
             }
         })?;
         let input = &self.part.input;
-        let nothing = input.recognised == 0 && (input.lines > 0 || input.skipped.iter().any(|&n| n > 0));
-        if nothing {
-            let found = input
-                .notices
-                .first()
-                .map_or(String::new(), |notice| format!("; line {}: {}", notice.line, notice.message));
-            return Err(Failure::Format(input.path.clone(), found));
+        if input.is_none_of_ours() {
+            return Err(Failure::Format(input.path.clone(), input.first_fault()));
         }
         self.part.settle();
         Ok(bytes)
@@ -237,7 +243,7 @@ impl Reader {
                 self.part.arrive(id, &arrival(batch, entry, row, &self.labels), number);
             }
             What::Request(which) => self.request(id, batch, entry, &batch.requests[which as usize], number),
-            What::Other | What::Refused(_) => self.part.run.pass(t),
+            What::Other | What::Engine(_) | What::Refused(_) => self.part.run.pass(t),
         }
     }
 
@@ -252,7 +258,7 @@ impl Reader {
     fn take_labels(&mut self, batch: &Batch, row: &ArrivalRow) {
         self.labels.clear();
         for label in &batch.labels[row.labels.start as usize..row.labels.end as usize] {
-            let names = if let Wants::These(names) = &*self.wants { names } else { &batch.names };
+            let names = if let Wants::These(names) = &self.asked.labels { names } else { &batch.names };
             self.labels.push((names[label.want as usize].clone(), batch.str(label.value).to_owned()));
         }
     }

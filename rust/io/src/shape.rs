@@ -26,7 +26,7 @@ const COST: i32 = 8;
 const SAVED: i32 = 512;
 
 /// Fields of one number.
-const NUMBERS: [&[u8]; 12] = [
+const NUMBERS: [&[u8]; 13] = [
     b"t_ns",
     b"k",
     b"prompt_tokens",
@@ -39,6 +39,7 @@ const NUMBERS: [&[u8]; 12] = [
     b"first_token_ns",
     b"last_token_ns",
     b"end_ns",
+    b"cached_tokens",
 ];
 const T: usize = 0;
 const K: usize = 1;
@@ -52,6 +53,7 @@ const OUTPUT: usize = 8;
 const FIRST: usize = 9;
 const LAST: usize = 10;
 const END: usize = 11;
+const CACHED: usize = 12;
 
 /// Fields of many.
 const ARRAYS: [&[u8]; 5] = [b"token_ns", b"dt_ns", b"n", b"preempt_ns", b"resume_ns"];
@@ -314,9 +316,9 @@ impl Shape {
             Some(LineEvent::End { .. }) => {
                 (values.numbers[T], What::End { status: self.status, degraded: self.degraded })
             }
-            Some(LineEvent::Other) => (values.numbers[T], What::Other),
+            Some(LineEvent::Other(_)) => (values.numbers[T], What::Other),
             Some(LineEvent::Arrive) => {
-                let arrival = arrival(self.number(values, PROMPT), labels, batch)?;
+                let arrival = arrival(self.number(values, PROMPT), self.number(values, CACHED), labels, batch)?;
                 batch.arrivals.push(arrival);
                 (values.numbers[T], What::Arrive(batch.arrivals.len() as u32 - 1))
             }
@@ -371,7 +373,7 @@ impl Shape {
             _ => None,
         };
         Some(RequestRow {
-            arrival: arrival(prompt_tokens, labels, batch)?,
+            arrival: arrival(prompt_tokens, self.number(values, CACHED), labels, batch)?,
             schedule: self.number(values, SCHEDULE),
             prefill: self.number(values, PREFILL),
             counts: if timed.is_some() { counts } else { 0..0 },
@@ -386,12 +388,16 @@ impl Shape {
     }
 }
 
-fn arrival(prompt_tokens: Option<i64>, labels: u32, batch: &Batch) -> Option<ArrivalRow> {
-    let prompt_tokens = prompt_tokens.unwrap_or(0);
-    if !bounds::REQUEST_TOKENS.contains(prompt_tokens) {
+fn arrival(prompt_tokens: Option<i64>, cached: Option<i64>, labels: u32, batch: &Batch) -> Option<ArrivalRow> {
+    let [prompt_tokens, cached_tokens] = [prompt_tokens, cached].map(|tokens| tokens.unwrap_or(0));
+    if ![prompt_tokens, cached_tokens].into_iter().all(|tokens| bounds::REQUEST_TOKENS.contains(tokens)) {
         return None;
     }
-    Some(ArrivalRow { prompt_tokens: prompt_tokens as u64, labels: labels..batch.labels.len() as u32 })
+    Some(ArrivalRow {
+        prompt_tokens: prompt_tokens as u64,
+        cached_tokens: cached_tokens as u64,
+        labels: labels..batch.labels.len() as u32,
+    })
 }
 
 /// What stands in a place that few lines have.

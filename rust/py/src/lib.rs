@@ -15,6 +15,7 @@ mod kv_log;
 mod meter;
 mod plain_bytes;
 mod reduction;
+mod replay;
 mod rows;
 mod sketch;
 mod sliding;
@@ -47,6 +48,8 @@ mod _core {
     use super::plain_bytes::PyPlainBytes;
     #[pymodule_export]
     use super::reduction::{reduce_bytes, reduce_paths};
+    #[pymodule_export]
+    use super::replay::{replay, replay_bytes};
     #[pymodule_export]
     use super::rows::{read_rows, read_rows_bytes};
     #[pymodule_export]

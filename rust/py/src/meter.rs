@@ -76,8 +76,9 @@ impl PyMeter {
         time(t)
     }
 
+    /// Nothing, if this process may write.
     #[inline]
-    fn writable(&self) -> PyResult<()> {
+    pub fn writable(&self) -> PyResult<()> {
         self.held.writable()
     }
 
@@ -240,7 +241,7 @@ impl PyMeter {
             return Err(unequal("handles", times.len(), handles.len()));
         }
         times.iter().try_for_each(|&t| bounds::TIME_NS.check(t).map(|_| ())).map_err(to_python)?;
-        self.held.meter.tokens(times, handles);
+        self.held.meter.tokens(times, handles, None);
         Ok(())
     }
 

@@ -83,7 +83,7 @@ pub fn reduce_bytes<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let settings = settings(slos, itl_rule, &by, (timeline_ns, timeline_bins), ttl_ns, (from_ns, to_ns))?;
     let sources = named.into_iter().map(|(name, bytes)| Source::Bytes(name, bytes)).collect();
-    run(py, sources, &settings, Reading { threads, plain, chunk }, None)
+    run(py, sources, &settings, Reading { threads, plain, chunk, ..Reading::default() }, None)
 }
 
 /// Inputs by path; of some the first bytes have been read already.

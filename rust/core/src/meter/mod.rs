@@ -306,16 +306,18 @@ impl Meter {
         }
     }
 
-    /// Tokens became visible, each at a time of its own: as many steps of one request each, but for the histogram of
-    /// batch sizes, which counts none. Of two columns of unequal length what is over is left.
+    /// Tokens became visible, each at a time of its own: as many steps of one request each, of one token where there
+    /// are no counts, but for the histogram of batch sizes, which counts none. Of columns of unequal length what is
+    /// over is left.
     #[inline]
-    pub fn tokens(&self, times: &[i64], handles: &[i64]) {
+    pub fn tokens(&self, times: &[i64], handles: &[i64], counts: Option<&[i64]>) {
         if self.shards.len() == 1 {
-            return self.write(0, |writer| writer.tokens(times, handles));
+            return self.write(0, |writer| writer.tokens(times, handles, counts));
         }
-        for (t, handle) in times.iter().zip(handles) {
-            self.each_shard(std::slice::from_ref(handle), None, |writer, handles, counts| {
-                writer.step(*t, handles, counts, None);
+        let n = times.len().min(handles.len()).min(counts.map_or(usize::MAX, <[i64]>::len));
+        for at in 0..n {
+            self.each_shard(&handles[at..=at], counts.map(|counts| &counts[at..=at]), |writer, handles, counts| {
+                writer.step(times[at], handles, counts, None);
             });
         }
     }

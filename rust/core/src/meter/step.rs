@@ -303,13 +303,14 @@ impl Writer<'_> {
     }
 
     /// Takes tokens that each have a time of their own.
-    pub(super) fn tokens(&mut self, times: &[i64], handles: &[i64]) {
-        let n = times.len().min(handles.len());
+    pub(super) fn tokens(&mut self, times: &[i64], handles: &[i64], counts: Option<&[i64]>) {
+        let n = times.len().min(handles.len()).min(counts.map_or(usize::MAX, <[i64]>::len));
         let mut at = 0;
         while at < n {
-            at += self.plain_tokens(&times[at..n], &handles[at..n]);
+            let singles = counts.map_or(n, |counts| counts[at..n].iter().take_while(|&&k| k == 1).count() + at);
+            at += self.plain_tokens(&times[at..singles], &handles[at..singles]);
             if at < n {
-                self.step(times[at], &handles[at..=at], None, None);
+                self.step(times[at], &handles[at..=at], counts.map(|counts| &counts[at..=at]), None);
                 at += 1;
             }
         }

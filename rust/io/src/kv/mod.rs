@@ -10,7 +10,7 @@
 
 mod batch;
 mod cache;
-mod record;
+pub(crate) mod record;
 
 use tokenpulse_core::bounds;
 use tokenpulse_core::kv::{Refused as Rejected, Settings, Tier, Totals, Trace, TraceBuilder, Tracker};

@@ -1,0 +1,76 @@
+//! The moments at which a meter is read while a log goes through it.
+
+use tokenpulse_core::window::Horizon;
+
+/// In silence, moments are told of for so long.
+const SILENCE_NS: i64 = 3_600_000_000_000;
+
+/// The times of the lines so far, and the next moment. A time that is refused as one too far ahead is none.
+#[derive(Debug)]
+pub(super) struct Clock {
+    every_ns: i64,
+    horizon: Horizon,
+    first: i64,
+    /// From here on a line brings moments.
+    due: i64,
+    told: Option<i64>,
+}
+
+impl Clock {
+    pub fn new(every_ns: i64) -> Self {
+        Self { every_ns, horizon: Horizon::default(), first: i64::MAX, due: i64::MIN, told: None }
+    }
+
+    /// Reads a time. If it is the first at or past the next moment, says which moments come before it.
+    #[inline]
+    pub fn read(&mut self, t: i64) -> Option<Moments> {
+        let before = self.horizon.newest();
+        if !self.horizon.admits(t) {
+            return None;
+        }
+        self.horizon.accept(t);
+        self.first = self.first.min(t);
+        if t < self.due { None } else { self.moments(before, t) }
+    }
+
+    #[cold]
+    fn moments(&mut self, before: Option<i64>, t: i64) -> Option<Moments> {
+        let next = self.due;
+        self.due = (t / self.every_ns).saturating_add(1).saturating_mul(self.every_ns);
+        let until = t.min(before?.saturating_add(SILENCE_NS));
+        (next <= until).then_some(Moments { next: Some(next), until, every_ns: self.every_ns })
+    }
+
+    /// The caller was told of a moment.
+    pub fn tell(&mut self, t: i64) {
+        self.told = Some(t);
+    }
+
+    /// The earliest and the newest time.
+    pub fn times(&self) -> Option<(i64, i64)> {
+        (self.first < i64::MAX).then_some(self.first).zip(self.horizon.newest())
+    }
+
+    /// The newest time, if the caller was told of no such moment.
+    pub fn rest(&self) -> Option<i64> {
+        self.times().map(|(_, newest)| newest).filter(|&newest| self.told.is_none_or(|told| newest > told))
+    }
+}
+
+/// Moments, one after the other.
+#[derive(Debug)]
+pub(super) struct Moments {
+    next: Option<i64>,
+    until: i64,
+    every_ns: i64,
+}
+
+impl Iterator for Moments {
+    type Item = i64;
+
+    fn next(&mut self) -> Option<i64> {
+        let moment = self.next.filter(|&moment| moment <= self.until)?;
+        self.next = moment.checked_add(self.every_ns);
+        Some(moment)
+    }
+}

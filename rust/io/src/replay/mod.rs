@@ -1,0 +1,175 @@
+//! A log through a meter: each line as the call that an engine would have made, so that what is said of a live engine
+//! can be said of its log by the same code.
+//!
+//! One streaming pass. Memory depends on requests in flight and on the longest line, unless the log begins with request
+//! lines: their events must be put in order, so such a log is held in memory whole, as numbers.
+//!
+//! Times stand for the clock. Before the first line at or past a multiple of a width is applied, the caller is told of
+//! that moment, and can read the meter as it stood then.
+
+mod clock;
+mod engine;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokenpulse_core::Error;
+use tokenpulse_core::meter::Meter;
+use tokenpulse_core::strata::Key;
+
+use crate::batch::{Batch, Entry, What};
+use crate::input::Failure;
+use crate::part::Id;
+use crate::pipeline::{Reading, each_batch};
+use crate::record::{Asked, Skip, Wants};
+use crate::reduce::Input;
+use crate::source::Source;
+pub(crate) use engine::EngineRecord;
+pub use engine::Machine;
+use writer::Writer;
+
+/// How a log is replayed.
+#[derive(Clone, Debug)]
+pub struct Replaying {
+    /// Between two moments of which the caller is told, in nanoseconds; at least 1.
+    pub every_ns: i64,
+    /// What requests are classed by: their prompts' length, and labels.
+    pub by: Vec<Key>,
+    /// How the source is read.
+    pub reading: Reading,
+}
+
+impl Replaying {
+    /// The labels that are asked for, each once.
+    fn labels(&self) -> Vec<String> {
+        let mut labels: Vec<String> = Vec::new();
+        for key in &self.by {
+            if let Key::Label(name) = key
+                && !labels.contains(name)
+            {
+                labels.push(name.clone());
+            }
+        }
+        labels
+    }
+
+    /// Whether a log can be replayed so.
+    ///
+    /// # Errors
+    ///
+    /// A width below 1, or a key that is not known when a request arrives.
+    pub fn check(&self) -> tokenpulse_core::Result<()> {
+        if self.every_ns < 1 {
+            return Err(Error::value("every_ns", format_args!("at least 1"), self.every_ns));
+        }
+        if self.by.contains(&Key::OutputLength) {
+            return Err(Error::value("by", format_args!("prompt_length and labels"), "output_length"));
+        }
+        let most = tokenpulse_core::bounds::MAX_LABEL_KEYS;
+        if self.labels().len() > most {
+            return Err(Error::value("number of labels", format_args!("at most {most}"), self.labels().len()));
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a log after it went through a meter, which holds the rest.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The lines.
+    pub input: Input,
+    /// The earliest and the newest time of a line.
+    pub times: Option<(i64, i64)>,
+    /// What the engine runs on.
+    pub machine: Machine,
+}
+
+/// Puts a log through a meter. `on_pane` is told each moment, and `progress` (bytes read, bytes in all or 0) now and
+/// then; where either returns false the reading stops. Both are called by the calling thread alone.
+///
+/// # Errors
+///
+/// An input that cannot be read or is none of ours, or wrong settings. Lines at fault are no errors.
+pub fn replay(
+    source: Source,
+    meter: &Meter,
+    settings: &Replaying,
+    mut progress: impl FnMut(u64, u64) -> bool,
+    on_pane: impl FnMut(i64) -> bool + Send,
+) -> Result<Replayed, Failure> {
+    settings.check().map_err(Failure::Settings)?;
+    let labels = settings.labels();
+    let asked = Arc::new(Asked { labels: Wants::These(labels.clone()), engine: true });
+    let mut replay = Replay {
+        input: Input { path: source.name().to_owned(), ..Input::default() },
+        lines: 0,
+        writer: Writer::new(meter, settings, labels, on_pane),
+    };
+    let (total, hasher) = (source.size().unwrap_or(0), replay.writer.hasher());
+    let over = AtomicBool::new(false);
+    let go_on = |bytes| !over.load(Ordering::Relaxed) && progress(bytes, total);
+    let reading = Reading { by_caller: true, ..settings.reading };
+    let read = each_batch(source, reading, &asked, &hasher, go_on, |batch| {
+        replay.take(batch);
+        if replay.writer.is_stopped() {
+            over.store(true, Ordering::Relaxed);
+        }
+    });
+    read?;
+    let Replay { mut input, writer, .. } = replay;
+    if input.is_none_of_ours() {
+        return Err(Failure::Format(input.path.clone(), input.first_fault()));
+    }
+    let (requests, times, machine) = writer.finish().ok_or(Failure::Stopped)?;
+    input.requests = requests;
+    Ok(Replayed { input, times, machine })
+}
+
+/// A log while it is read.
+struct Replay<'a, P> {
+    input: Input,
+    /// Lines of the batches before.
+    lines: u64,
+    writer: Writer<'a, P>,
+}
+
+impl<P: FnMut(i64) -> bool> Replay<'_, P> {
+    /// Applies the lines of a batch, in order.
+    fn take(&mut self, batch: &Batch) {
+        self.input.recognised += batch.recognised;
+        for entry in &batch.entries {
+            if self.writer.is_stopped() {
+                return;
+            }
+            self.entry(batch, entry);
+        }
+        self.lines += batch.lines;
+    }
+
+    #[inline]
+    fn entry(&mut self, batch: &Batch, entry: &Entry) {
+        self.input.lines += 1;
+        let id = Id { hash: entry.hash, bytes: batch.bytes(entry.id) };
+        match entry.what {
+            What::Request(which) => {
+                self.input.kinds.0 += 1;
+                self.writer.request(id, batch, entry.t, &batch.requests[which as usize]);
+                return;
+            }
+            What::Refused(which) => {
+                let refused = batch.refused[which as usize].clone();
+                // Where a compressed input is cut there is no line.
+                self.input.lines -= u64::from(refused.skip == Skip::Truncated);
+                self.input.skip(self.lines + u64::from(entry.line) + 1, refused);
+                return;
+            }
+            What::Event(event) => self.writer.event(id, entry.t, event),
+            What::Arrive(which) => self.writer.arrive(id, batch, entry.t, &batch.arrivals[which as usize]),
+            What::End { status, degraded } => self.writer.end(id, entry.t, status, degraded),
+            What::Engine(which) => self.writer.engine(entry.t, &batch.engine[which as usize], &batch.hashes),
+            What::Other => {}
+        }
+        self.input.kinds.1 += 1;
+    }
+}
