@@ -10,10 +10,12 @@ from tokenpulse.meter import Meter, MeterReader, read_dir
 from tokenpulse.model import SLO
 from tokenpulse.reporting import Report
 from tokenpulse.run import Run
+from tokenpulse.sizing import Capacity, capacity
 from tokenpulse.snapshot import Snapshot
 
 __all__ = [
     "SLO",
+    "Capacity",
     "DecodeError",
     "Diagnosis",
     "FormatError",
@@ -30,6 +32,7 @@ __all__ = [
     "SlidingSketch",
     "Snapshot",
     "__version__",
+    "capacity",
     "compare",
     "convert",
     "diagnose",

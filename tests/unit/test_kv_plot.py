@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tokenpulse.reporting.kv import Curve, grid
-from tokenpulse.reporting.kv_plot import arrange, check
+from tokenpulse.reporting.picture import arrange, check
 from tokenpulse.reporting.text import several
 
 pytest.importorskip("matplotlib")

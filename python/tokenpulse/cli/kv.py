@@ -110,7 +110,7 @@ def _numbers(text: str | None) -> list[int]:
 
 def _can_plot(path: str, inputs: Sequence[str]) -> None:
     """Find out before the work whether the picture can be drawn."""
-    from tokenpulse.reporting.kv_plot import check
+    from tokenpulse.reporting.picture import check
 
     try:
         check(path)

@@ -6,6 +6,7 @@ import click
 
 from tokenpulse import __version__
 from tokenpulse.cli.alerts import alerts
+from tokenpulse.cli.capacity import capacity
 from tokenpulse.cli.compare import compare
 from tokenpulse.cli.convert import convert
 from tokenpulse.cli.diagnose import diagnose
@@ -23,5 +24,5 @@ def root(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (alerts, report, merge, compare, convert, diagnose, kv):
+for command in (alerts, report, merge, compare, convert, diagnose, kv, capacity):
     root.add_command(command)

@@ -1,62 +1,28 @@
-"""A curve as a picture: hit rate and refill rate by the size of the cache, with the sizes worth knowing named in it.
-
-Guarantees. No name lies over another, and none is crossed by a line. The same curve gives the same SVG, byte for byte,
-with the same Matplotlib; neither its settings file nor a display matters. Matplotlib is loaded here only.
-"""
+"""A curve as a picture: hit rate and refill rate by the size of the cache, with the sizes worth knowing named in it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenpulse.reporting.kv import LIMITS, Curve, Figures
+from tokenpulse.reporting.picture import FAINT, INK, LEFT, RIGHT, ROW, check, names, plain, write
 from tokenpulse.reporting.text import count, percent, setting_percent, several
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ENDINGS = (".svg", ".png")
-MISSING = "the plot needs Matplotlib, which is not installed: pip install 'tokenpulse[plot]'"
-
-HIT, REFILL, INK, FAINT = "#1f6f8b", "#b5442e", "#222222", "#8a8a8a"
-STYLE: dict[str, Any] = {
-    "svg.hashsalt": "tokenpulse",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
+HIT, REFILL = "#1f6f8b", "#b5442e"
 
 SIZE_INCHES = (8.0, 6.4)
-LEFT, RIGHT, BOTTOM, MIDDLE = 0.09, 0.93, 0.085, 0.36
+BOTTOM, MIDDLE = 0.085, 0.36
 """Edges of the two panels, as shares of the picture."""
 
-ROW, TITLE = 0.055, 0.9
-"""Height of a row of names between the title and the panels, and where they begin, as shares of the picture."""
-
-GAP = 5
-"""Points between a line and its name."""
-
-
-def check(path: str | os.PathLike[str]) -> None:
-    """Whether a curve can be drawn into a file of this name, asked before the work. Errors as `Curve.plot` has them."""
-    if Path(path).suffix.lower() not in ENDINGS:
-        raise ValueError(f"a plot must end in {' or '.join(ENDINGS)}, got {os.fspath(path)!r}")
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(MISSING) from None
+TITLE = 0.9
+"""Where the rows of names between the title and the panels end, likewise."""
 
 
 def draw(curve: Curve, path: str | os.PathLike[str], blocks: int | None = None) -> None:
@@ -67,19 +33,7 @@ def draw(curve: Curve, path: str | os.PathLike[str], blocks: int | None = None) 
     if curve.is_empty:
         rate = setting_percent(curve.rate)
         raise ValueError(f"no block was in the sample of {rate}, so that there is no curve to draw: take a higher rate")
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)
-        figure = Figure(figsize=SIZE_INCHES, dpi=150)
-        FigureCanvasAgg(figure)
-        _panels(figure, curve, blocks)
-        kind = Path(path).suffix.lower().removeprefix(".")
-        told = {"Date": None, "Creator": "tokenpulse"} if kind == "svg" else {"Software": "tokenpulse"}
-        figure.savefig(path, format=kind, metadata=told)
+    write(path, SIZE_INCHES, lambda figure: _panels(figure, curve, blocks))
 
 
 def _panels(figure: Figure, curve: Curve, blocks: int | None) -> None:
@@ -102,10 +56,7 @@ def _panels(figure: Figure, curve: Curve, blocks: int | None) -> None:
         axes.set_xlim(first, last)
         axes.set_ylim(0, _nice(max(ys, default=0.0)))
         axes.set_ylabel(name, color=colour)
-        axes.tick_params(which="both", length=3, color=FAINT)
-        axes.tick_params(which="minor", labelbottom=False)
-        axes.grid(visible=True, color="#e6e6e6", linewidth=0.6)
-        axes.set_axisbelow(True)
+        plain(axes)
         for mark in marks:
             axes.axvline(mark.size, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1.5)
             if mark.point[figures] is not None:
@@ -116,7 +67,7 @@ def _panels(figure: Figure, curve: Curve, blocks: int | None) -> None:
     lower.xaxis.set_major_locator(FixedLocator(_ticks(first, last)))
     lower.xaxis.set_major_formatter(lambda size, _: count(round(size)))
     lower.set_xlabel(f"cache size, blocks of {several(curve.block_tokens, 'token')}")
-    _names(figure, upper, marks, top)
+    names(figure, upper, marks, top)
     sample = f"estimated from {setting_percent(curve.rate)} of the blocks, seed {curve.seed}"
     figure.text(LEFT, 0.965, "Hit rate and refill rate of LRU caches, by size", fontsize=12, fontweight="bold")
     told = f"{several(curve.references, 'reference')} to {several(curve.distinct or 0, 'block')}"
@@ -132,6 +83,10 @@ class _Mark:
     text: str
     point: Figures
 
+    @property
+    def place(self) -> float:
+        return self.size
+
 
 def _marks(curve: Curve, blocks: int | None) -> Iterable[_Mark]:
     named: dict[int, list[str]] = {}
@@ -143,10 +98,10 @@ def _marks(curve: Curve, blocks: int | None) -> Iterable[_Mark]:
         if point is not None:
             named.setdefault(point["blocks"], []).append(name)
             points[point["blocks"]] = point
-    for size, names in named.items():
+    for size, called in named.items():
         point = points[size]
         refill = "none evicted" if point["refill_rate"] is None else f"refill {percent(point['refill_rate'])}"
-        text = f"{', '.join(names)}: {several(size, 'block')}\nhit {percent(point['hit_rate'])}, {refill}"
+        text = f"{', '.join(called)}: {several(size, 'block')}\nhit {percent(point['hit_rate'])}, {refill}"
         yield _Mark(size, text, point)
 
 
@@ -177,53 +132,3 @@ def _limits(axes: Axes) -> None:
             axes.text(
                 1.008, 100 * limit / top, f"{100 * limit:g} %", transform=axes.transAxes, va="center", color=REFILL
             )
-
-
-def _names(figure: Figure, axes: Axes, marks: Sequence[_Mark], start: float) -> None:
-    """Set the marks' names into rows above the panels, each beside its own line, so that none meets another."""
-    renderer = figure.canvas.get_renderer()
-    width, height = figure.bbox.width, figure.bbox.height
-    pad = GAP * figure.dpi / 72 / width
-    # White behind it, for four names that spread out so that one must be crossed.
-    behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    texts = [figure.text(0, 0, mark.text, linespacing=1.25, bbox=behind) for mark in marks]
-    wide = [text.get_window_extent(renderer).width / width for text in texts]
-    lines = [axes.transData.transform((mark.size, 0))[0] / width for mark in marks]
-    for text, line, (row, left) in zip(texts, lines, arrange(lines, wide, pad, LEFT, RIGHT), strict=True):
-        base = start + 0.015 + row * ROW
-        text.set(x=line - pad if left else line + pad, y=base, ha="right" if left else "left", va="bottom")
-        top = base + 0.85 * ROW
-        rule = axes.annotate(
-            "",
-            xy=(line * width, start * height),
-            xytext=(line * width, top * height),
-            xycoords="figure pixels",
-            textcoords="figure pixels",
-            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.8, "linestyle": (0, (4, 3)), "shrinkA": 0},
-            annotation_clip=False,
-        )
-        rule.set_zorder(1)
-
-
-def arrange(
-    lines: Sequence[float], wide: Sequence[float], pad: float, left: float, right: float
-) -> list[tuple[int, bool]]:
-    """For each line, the row of its name and whether it stands to the left of it: so that no name leaves the picture
-    or is crossed by another's line, where that can be had; each in a row of its own.
-
-    >>> arrange([0.2, 0.21, 0.9], [0.3, 0.3, 0.3], 0.01, 0.1, 0.95)
-    [(1, False), (0, False), (2, True)]
-    """
-    indices = range(len(lines))
-
-    def faults(rows: Sequence[int], sides: Sequence[bool]) -> int:
-        wrong = 0
-        for i in indices:
-            start, end = (lines[i] - pad - wide[i], lines[i]) if sides[i] else (lines[i], lines[i] + pad + wide[i])
-            wrong += 10 * (start < left - 1e-9 or end > right + 1e-9)
-            wrong += sum(start < lines[j] < end for j in indices if rows[j] > rows[i])
-        return wrong
-
-    every = product(permutations(indices), product((False, True), repeat=len(lines)))
-    rows, sides = min(every, key=lambda one: faults(*one))
-    return list(zip(rows, sides, strict=True))
