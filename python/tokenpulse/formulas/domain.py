@@ -155,7 +155,7 @@ def _over_arrays(function: Callable[..., Any], names: tuple[str, ...], args: tup
     except ValueError:
         shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in zip(names, args, strict=True))
         raise ValueError(f"arrays must broadcast together, got the shapes {shapes}") from None
-    arrays = [np.asarray(value, np.float64) for value in args]
+    arrays = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in args))
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
             return np.asarray(function(*arrays), np.float64)
@@ -169,10 +169,13 @@ def _beyond(function: Callable[..., Any]) -> str:
 
 # Quotients that may be absent
 
+_ARRAYS = (np.ndarray, np.generic)
+"""Arrays, and what arithmetic makes of arrays without a dimension."""
+
 
 def quotient(part: Any, whole: Any) -> Any:
     """One over the other; where the other is 0, None for a number and NaN in an array."""
-    if isinstance(part, np.ndarray):
+    if isinstance(part, _ARRAYS):
         part, whole = np.broadcast_arrays(part, whole)
         return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole != 0)
     return part / whole if whole else None
@@ -180,11 +183,11 @@ def quotient(part: Any, whole: Any) -> Any:
 
 def share(part: Any, whole: Any, name: str, whole_name: str) -> Any:
     """The same of a part, which cannot be more than the whole: ValueError where it is."""
-    if isinstance(part, np.ndarray):
-        wrong = part > whole
+    if isinstance(part, _ARRAYS):
+        wrong = np.asarray(part > whole)
         if wrong.any():
             most = first(whole, wrong).partition(" at ")[0]
-            raise ValueError(f"{name} must be at most {whole_name} ({most}), got {first(part, wrong)}")
+            raise ValueError(f"{name} must be at most {whole_name} ({most}), got {first(np.asarray(part), wrong)}")
     elif part > whole:
         raise ValueError(f"{name} must be at most {whole_name} ({whole}), got {part}")
     return quotient(part, whole)
