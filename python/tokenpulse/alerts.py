@@ -59,8 +59,9 @@ _Rules = Rules | Mapping[str, Any] | str | os.PathLike[str] | None
 class Alerts:
     """The alerts of a live meter: call `update(meter.snapshot(now))` about once a second.
 
-    `rules`: `Rules`, the same as a mapping, or the path of a TOML file; the defaults without it. The SLO sets are the
-    meter's. The meter must keep the windows that the rules look at, 1 m and 5 m by default.
+    `rules`: `Rules`, the same as a mapping, or the path of a TOML file; the defaults without it. `slos`: the meter's SLO
+    sets; without them they are those of the first snapshot. The meter must keep the windows that the rules look at, 1 m
+    and 5 m by default. ValueError for an SLO set named `availability`.
 
     >>> from tokenpulse import Meter
     >>> meter, alerts = Meter(windows=["1m", "5m"]), Alerts()
@@ -71,9 +72,9 @@ class Alerts:
     31 fired kv_utilization warning 0.85
     """
 
-    def __init__(self, rules: _Rules = None) -> None:
+    def __init__(self, rules: _Rules = None, slos: Iterable[SLO] | None = None) -> None:
         self.rules = _rules(rules)
-        self._evaluation: Evaluation | None = None
+        self._evaluation = None if slos is None else Evaluation(self.rules, tuple(slos))
         self._cleared: deque[Alert] = deque(maxlen=MOST_CLEARED)
 
     def update(self, snapshot: Snapshot) -> list[Event]:
@@ -86,7 +87,7 @@ class Alerts:
             return []
         if self._evaluation is None:
             self._evaluation = Evaluation(self.rules, snapshot.slos)
-        elif snapshot.slos != self._evaluation.slos:
+        elif tuple(snapshot.slos) != self._evaluation.slos:
             raise ValueError("a snapshot must be of a meter with the same SLO sets as the one before")
         events = self._evaluation.update(figures_of(snapshot, self.rules))
         self._cleared.extend(event.alert for event in events if event.kind == "cleared")
@@ -220,19 +221,17 @@ def of(
     if itl not in ITL_RULES:
         raise ValueError(f"itl must be one of {', '.join(ITL_RULES)}, got {itl!r}")
     duration_ns(ttl)
-    alerts = Alerts(settings)
+    alerts = Alerts(settings, sets)
     cleared: list[Alert] = []
-    rejected: dict[str, int] = {}
+    meters: list[Meter] = []
 
     def make(forced: str | None) -> Meter:
         widths = [width_ns / 1e9 for width_ns in settings.windows_ns]
-        return Meter(sets, widths, itl=forced or itl, ttl=ttl, kv=KVTracker(report=stream))
+        meters.append(Meter(sets, widths, itl=forced or itl, ttl=ttl, kv=KVTracker(report=stream)))
+        return meters[0]
 
     def on_pane(meter: Meter, t_ns: int) -> None:
-        snapshot = meter.snapshot(t_ns)
-        cleared.extend(event.alert for event in alerts.update(snapshot) if event.kind == "cleared")
-        rejected.clear()
-        rejected.update(snapshot.rejected)
+        cleared.extend(event.alert for event in alerts.update(meter.snapshot(t_ns)) if event.kind == "cleared")
 
     labels = sorted({name for one in sets for name in one.where})
     told = replay(path, make, on_pane, by=labels, progress=progress)
@@ -248,7 +247,7 @@ def of(
         newest_ns=told["newest_ns"],
         inputs=tuple(told["inputs"]),
         notices=tuple(told["notices"]),
-        rejected=rejected,
+        rejected=meters[0].snapshot().rejected,
     )
 
 

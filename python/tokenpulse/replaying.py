@@ -54,9 +54,9 @@ def replay(
             on_pane(meter, t_ns)
 
         if content is None:
-            head = intake.heads.get(part.source)
+            read = {"head": intake.heads[part.source]} if part.source in intake.heads else {}
             told = engine.replay(
-                meter, part.source, every_ns=every_ns, by=tuple(by), on_pane=pane, progress=progress, head=head
+                meter, part.source, every_ns=every_ns, by=tuple(by), on_pane=pane, progress=progress, **read
             )
         else:
             told = engine.replay_columns(meter, content.columns(), every_ns=every_ns, by=tuple(by), on_pane=pane)

@@ -143,7 +143,7 @@ def test_needs_are_those_that_are_left() -> None:
     assert told["queue_growth", None] == "the gauge waiting over 1m on end"
     assert told["burn_fast", "default"] == "requests that ended and were not aborted"
     assert ("burn_fast", "availability") not in told
-    assert told["burn_slow", "availability"] == "events over 30m at least, the shorter of its two windows"
+    assert told["burn_slow", "availability"] == "events over 30m, its shorter window"
     assert [(one.rule, one.of, one.severity) for one in evaluation.firing] == [
         ("burn_fast", "availability", "critical")
     ]

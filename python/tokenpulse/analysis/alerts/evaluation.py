@@ -25,6 +25,7 @@ from tokenpulse.analysis.alerts.rules import (
 from tokenpulse.grammar import duration_text
 from tokenpulse.model import SLO
 
+NO_EVENTS = "events"
 NO_SLO = "an SLO set: its limits and its objective"
 NO_BURN = "a meter that keeps burn rates"
 NO_JUDGED = "requests that ended and were not aborted"
@@ -97,7 +98,7 @@ class _Check:
             severity: Machine(rule, severity, of, for_ns=level.for_ns) for severity, level in levels.items()
         }
         self.highest = Highest(rule, of, None, None, {})
-        self.needs: str | None = "an evaluation"
+        self.needs: str | None = NO_EVENTS
         """What it would take to judge; None once it was judged."""
 
     def saw(self, t_ns: int, value: float | None, thresholds: Mapping[str, float], needs: str | None) -> None:
@@ -203,7 +204,7 @@ class Evaluation:
             return None, 1.0, NO_BURN
         if figures.seen_ns < rule.short_ns:
             short = duration_text(rule.short_ns)
-            return None, 1.0, f"events over {short} at least, the shorter of its two windows"
+            return None, 1.0, f"events over {short}, its shorter window"
         both = [figures.burn.get(check.of, {}).get(width) for width in rule.widths]
         known = [rate for rate in both if rate is not None]
         return (min(known), 1.0, None) if len(known) == len(both) else (None, 1.0, NO_JUDGED)
