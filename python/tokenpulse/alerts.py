@@ -17,7 +17,7 @@ from tokenpulse.analysis.alerts.evaluation import Evaluation, Event, Highest, No
 from tokenpulse.analysis.alerts.figures import Area, Figures
 from tokenpulse.analysis.alerts.growth import grows
 from tokenpulse.analysis.alerts.machine import Alert
-from tokenpulse.analysis.alerts.rules import AVAILABILITY, Burn, Levels, QueueGrowth, Rules
+from tokenpulse.analysis.alerts.rules import AVAILABILITY, LEVELS, Burn, Levels, QueueGrowth, Rules
 from tokenpulse.analysis.alerts.trend import MannKendall, TheilSen, mann_kendall, theil_sen
 from tokenpulse.grammar import Path, duration_ns, slo_sets
 from tokenpulse.kv import KVTracker
@@ -59,9 +59,11 @@ _Rules = Rules | Mapping[str, Any] | str | os.PathLike[str] | None
 class Alerts:
     """The alerts of a live meter: call `update(meter.snapshot(now))` about once a second.
 
-    `rules`: `Rules`, the same as a mapping, or the path of a TOML file; the defaults without it. `slos`: the meter's SLO
-    sets; without them they are those of the first snapshot. The meter must keep the windows that the rules look at, 1 m
-    and 5 m by default. ValueError for an SLO set named `availability`.
+    `rules`: `Rules`, the same as a mapping, or the path of a TOML file; the defaults without it.
+    `slos`: the meter's SLO sets; without them they are those of the first snapshot.
+
+    The meter must keep the windows that the rules look at, 1 m and 5 m by default. ValueError for an SLO set named
+    `availability`. An update takes about half a millisecond.
 
     >>> from tokenpulse import Meter
     >>> meter, alerts = Meter(windows=["1m", "5m"]), Alerts()
@@ -253,10 +255,9 @@ def of(
 
 def figures_of(snapshot: Snapshot, rules: Rules) -> Figures:
     """What the rules look at in a snapshot. ValueError where the meter lacks a window."""
-    used, queue = _window(snapshot, rules, "kv_utilization"), _window(snapshot, rules, "queue_depth")
-    ended = _window(snapshot, rules, "oom_rate").by_status
-    growing = _window(snapshot, rules, "queue_growth")
-    growing_counts = growing.counts
+    windows = _windows(snapshot, rules)
+    used, queue, growing = (windows[name] for name in ("kv_utilization", "queue_depth", "queue_growth"))
+    ended = windows["oom_rate"].by_status
     area = snapshot.gauge_area("waiting")
     assert snapshot.t_ns is not None
     return Figures(
@@ -264,7 +265,7 @@ def figures_of(snapshot: Snapshot, rules: Rules) -> Figures:
         seen_ns=round(snapshot.total.true_width * 1e9),
         kv_used=_mean(used, "kv_used"),
         kv_total=_limit(used, snapshot, "kv_total"),
-        ttft_p99={slo.name: _ttft_p99(_window(snapshot, rules, "ttft_p99"), slo) for slo in snapshot.slos},
+        ttft_p99={slo.name: _ttft_p99(windows["ttft_p99"], slo) for slo in snapshot.slos},
         ended=sum(ended.values()),
         oom=ended.get("oom", 0),
         **_refills(snapshot, rules),
@@ -272,7 +273,7 @@ def figures_of(snapshot: Snapshot, rules: Rules) -> Figures:
         batch_max=_limit(queue, snapshot, "batch_max"),
         waiting_area=None if area is None else Area(*area),
         growth_waiting=_mean(growing, "waiting"),
-        growth_arrived=growing_counts["attempted"],
+        growth_arrived=growing.counts["attempted"],
         growth_ended=sum(growing.by_status.values()),
         burn=_burn(snapshot),
     )
@@ -286,11 +287,17 @@ def _rules(given: _Rules) -> Rules:
     return Rules.of(given) if isinstance(given, Mapping) else Rules.load(given)
 
 
-def _window(snapshot: Snapshot, rules: Rules, name: str) -> View:
-    try:
-        return snapshot.window(getattr(rules, name).window)
-    except ValueError as wrong:
-        raise ValueError(f"rule {name}: {wrong}") from None
+def _windows(snapshot: Snapshot, rules: Rules) -> dict[str, View]:
+    """The window of each rule that has one."""
+    kept = {view.width_ns: view for view in snapshot.windows.values()}
+    found = {}
+    for name in (*LEVELS, "queue_growth"):
+        rule: Levels | QueueGrowth = getattr(rules, name)
+        if rule.window_ns not in kept:
+            told = ", ".join(snapshot.windows) or "none"
+            raise ValueError(f"rule {name}: window must be one that the meter keeps ({told}), got {rule.window!r}")
+        found[name] = kept[rule.window_ns]
+    return found
 
 
 def _mean(view: View, gauge: str) -> float | None:

@@ -36,7 +36,8 @@ def replay(
     `newest_ns`, `machine`.
 
     Raises OSError for a file that cannot be read, FormatError for one of unknown format, and ValueError for one that
-    does not tell what became of each request: summaries and traces, and for one that holds several runs.
+    does not tell when each request came and what became of it, such as summaries and traces, and for one that holds
+    several runs.
     """
     (name,) = path_names(path)
     with ExitStack() as stack:
@@ -48,6 +49,8 @@ def replay(
         if content is not None and not isinstance(content, Records):
             kind = "a trace, which has no latency" if intake.workloads else "figures only"
             raise ValueError(f"{name}: expected what became of each request, found {kind}")
+        if content is not None and content.arrive_ns is None:
+            raise ValueError(f"{name}: expected when each request arrived, which this file does not say")
         meter = make("chunk" if content is not None and content.chunks_only else None)
 
         def pane(t_ns: int) -> None:

@@ -223,7 +223,7 @@ class _Writer:
         rule = self.rules.queue_growth
         window = _range(rule.window_ns)
         depth, batch_max = self._mean(SERIES.waiting, window), self._batch_max(window)
-        batches = _number(self.rules.queue_depth.warning or 0.0)
+        batches = _number(self.rules.deep_batches)
         trend = {
             name: f"max by ({self.by}) ({getattr(SERIES, name)})" for name in ("queue_trend_z", "queue_trend_rise")
         }

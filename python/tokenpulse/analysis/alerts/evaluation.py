@@ -21,8 +21,8 @@ from tokenpulse.analysis.alerts.rules import (
     Burn,
     Level,
     Rules,
+    width_text,
 )
-from tokenpulse.grammar import duration_text
 from tokenpulse.model import SLO
 
 NO_EVENTS = "events"
@@ -129,8 +129,7 @@ def _event(machine: Machine, kind: str | None, t_ns: int) -> Iterator[Event]:
 class Evaluation:
     """The rules over time. Memory is bounded: a machine for each rule, severity and SLO set, and 60 pane means.
 
-    `update` takes about 0.1 ms. Alerts that cleared are the caller's to keep. ValueError for an SLO set of the name
-    `availability`.
+    Alerts that cleared are the caller's to keep. ValueError for an SLO set named `availability`.
     """
 
     __slots__ = ("_base", "_checks", "_evaluations", "_growing", "_pane_ns", "_queue", "rules", "slos", "t_ns")
@@ -203,8 +202,7 @@ class Evaluation:
         if figures.burn is None:
             return None, 1.0, NO_BURN
         if figures.seen_ns < rule.short_ns:
-            short = duration_text(rule.short_ns)
-            return None, 1.0, f"events over {short}, its shorter window"
+            return None, 1.0, f"events over {rule.widths[1]}, its shorter window"
         both = [figures.burn.get(check.of, {}).get(width) for width in rule.widths]
         known = [rate for rate in both if rate is not None]
         return (min(known), 1.0, None) if len(known) == len(both) else (None, 1.0, NO_JUDGED)
@@ -220,13 +218,13 @@ class Evaluation:
         z, rise = self._queue.z, self._queue.rise
         needs = _lacking(waiting=depth, batch_max=batch_max)
         if needs is None and z is None:
-            needs = f"the gauge waiting over {duration_text(rule.window_ns)} on end"
+            needs = f"the gauge waiting over {width_text(rule.window_ns)} on end"
         machine = check.machines[CRITICAL]
         if depth is None or batch_max is None or z is None:
             check.saw(t_ns, None, {}, needs)
             kind = machine.step(t_ns, depth, None, holds=False, clears=True, absent=True)
         else:
-            batches = self.rules.queue_depth.warning or 0.0
+            batches = self.rules.deep_batches
             deep = batches * batch_max
             holds = growth.holds(z, rise, batch_max, depth, figures.growth_arrived, figures.growth_ended, rule, batches)
             check.saw(t_ns, depth, {CRITICAL: deep}, needs)

@@ -11,9 +11,10 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
-from tokenpulse.analysis.alerts.growth import Growth
+from tokenpulse.analysis.alerts.growth import DEPTH_BATCHES, Growth
 from tokenpulse.grammar import duration_ns, duration_text, since_ns
 
 WARNING, CRITICAL = "warning", "critical"
@@ -45,6 +46,11 @@ def _hold_ns(name: str, hold: str | float) -> int:
         return since_ns(hold)
     except (TypeError, ValueError) as wrong:
         raise type(wrong)(f"{name}: {wrong}") from None
+
+
+_ns = cache(duration_ns)
+width_text = cache(duration_text)
+"""Both are asked for the same few widths at every evaluation."""
 
 
 def _width_ns(name: str, width: str | float) -> int:
@@ -96,7 +102,7 @@ class Levels:
     @property
     def window_ns(self) -> int:
         """The window's width."""
-        return duration_ns(self.window)
+        return _ns(self.window)
 
     def level(self, severity: str) -> Level | None:
         """What belongs to a severity; None if it is off."""
@@ -136,7 +142,7 @@ class QueueGrowth(Growth):
     @property
     def window_ns(self) -> int:
         """The window's width."""
-        return duration_ns(self.window)
+        return _ns(self.window)
 
     @property
     def pane_ns(self) -> int:
@@ -196,7 +202,7 @@ class Burn:
     @property
     def widths(self) -> tuple[str, str]:
         """Both widths as people write them, the long one first."""
-        return duration_text(self.long_ns), duration_text(self.short_ns)
+        return width_text(self.long_ns), width_text(self.short_ns)
 
     def level(self) -> Level | None:
         """What decides when it fires and clears; None if it is off."""
@@ -206,6 +212,7 @@ class Burn:
         return Level(float(self.threshold), since_ns(hold), self.clear_below)
 
 
+@cache
 def _kept_ns(width: str | float) -> int:
     if isinstance(width, str) and width.endswith("d"):
         return int(width[:-1]) * duration_ns("24h")
@@ -255,7 +262,7 @@ class Rules:
     ttft_p99: Levels = Levels(0.7, 0.9)
     oom_rate: Levels = Levels(0.0001, 0.001, window="5m")
     refill_rate: Levels = Levels(0.05, 0.15, window="5m")
-    queue_depth: Levels = Levels(2.0)
+    queue_depth: Levels = Levels(DEPTH_BATCHES)
     queue_growth: QueueGrowth = QueueGrowth()
     burn_fast: Burn = Burn(14.4, "1h", "5m", severity=CRITICAL)
     burn_slow: Burn = Burn(6.0, "6h", "30m", severity=CRITICAL)
@@ -310,6 +317,12 @@ class Rules:
                 return cls.of(tomllib.load(file))
             except (TypeError, ValueError) as wrong:
                 raise ValueError(f"{name}: {wrong}") from None
+
+    @property
+    def deep_batches(self) -> float:
+        """How many of the largest batch make a queue deep, where its growth is concerned: the warning's, or 2."""
+        warning = self.queue_depth.warning
+        return DEPTH_BATCHES if warning is None else float(warning)
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, by the names that `of` takes."""
