@@ -18,6 +18,7 @@ from tokenpulse.grammar import Path, path_names
 from tokenpulse.kv import KVTracker
 from tokenpulse.meter import Meter
 from tokenpulse.model import SLO
+from tokenpulse.replaying import replay
 from tokenpulse.snapshot import Snapshot
 
 SECOND_NS = 1_000_000_000
@@ -85,15 +86,24 @@ class Run:
         slo: SLO | str | None = None,
         progress: engine.Progress | None = None,
     ) -> Run:
-        """Read a log of event lines (plain, gzip or Zstandard; `-` is standard input) through a meter.
+        """Read a log, or another tool's file of requests, through a meter; `-` is standard input.
 
-        Raises OSError for a file that cannot be read, FormatError for one that is no log of ours.
+        Raises OSError for a file that cannot be read, FormatError for one of unknown format, and ValueError for one
+        that does not tell what became of each request.
         """
         (name,) = path_names(path)
-        meter = Meter(slo or (), windows=(), burn=False, kv=KVTracker())
         run = cls(name, whole=True)
-        told = engine.replay(
-            meter, name, every_ns=SECOND_NS, on_pane=lambda t_ns: run.take(meter.snapshot(t_ns)), progress=progress
+
+        def meter(itl_rule: str | None) -> Meter:
+            return Meter(slo or (), windows=(), burn=False, itl=itl_rule or "token", kv=KVTracker())
+
+        told = replay(
+            name,
+            meter,
+            lambda meter, t_ns: run.take(meter.snapshot(t_ns)),
+            every_ns=SECOND_NS,
+            by=("prompt_length",),
+            progress=progress,
         )
         run.machine = dict(told["machine"])
         run.notices = list(told["notices"])

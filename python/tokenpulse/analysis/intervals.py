@@ -66,7 +66,7 @@ class Spread:
     def of(cls, sketch: Buckets) -> Spread:
         """Of a sketch with at least one value."""
         index, counts = bucket_counts(sketch)
-        edges = _edges(sketch.scale)
+        edges = bucket_edges(sketch.scale)
         at = index - first_index(sketch.scale)
         low = np.clip(edges[at], sketch.min, sketch.max)
         return cls(index, low, np.clip(edges[at + 1], sketch.min, sketch.max), counts, sketch.mean)
@@ -127,11 +127,11 @@ def bucket_counts(sketch: Buckets) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 @lru_cache
-def _edges(scale: int) -> Floats:
+def bucket_edges(scale: int) -> Floats:
     """s: 0, the edges of all buckets of a scale, and infinity: between which the values of the buckets lie, from the
     zero bucket to the overflow bucket. Within one unit in the last place.
 
-    >>> edges = _edges(6).tolist()
+    >>> edges = bucket_edges(6).tolist()
     >>> edges[0], edges[1] == 2**-20, edges[-2], edges[-1], len(edges)
     (0.0, True, 4096.0, inf, 2051)
     """

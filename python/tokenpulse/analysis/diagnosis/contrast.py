@@ -7,13 +7,15 @@ Kolmogorov-Smirnov distance are those of the weighed buckets.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tokenpulse.analysis.intervals import Floats, Spread
+from tokenpulse.analysis.intervals import Floats, bucket_counts, bucket_edges, first_index
 
 FEWEST = 100
 """Observations on either side, in all strata that are compared."""
@@ -65,33 +67,42 @@ class Contrast:
 class _Weighed:
     """Buckets of several sketches together, each sketch with its weight."""
 
-    index: np.ndarray[Any, np.dtype[np.int64]]
-    points: Floats
-    """s: the estimate of each bucket's values."""
+    index: NDArray[np.int64]
     share: Floats
     """Of all weight, at or below each bucket; the last is 1."""
+    scale: int
+    least: float
+    """s."""
+    most: float
 
     @classmethod
     def of(cls, sketches: Sequence[Any], weights: Sequence[float]) -> _Weighed:
-        spreads = [Spread.of(sketch) for sketch in sketches]
-        index, place = np.unique(np.concatenate([one.index for one in spreads]), return_inverse=True)
-        mass = np.concatenate([one.counts * weight for one, weight in zip(spreads, weights, strict=True)])
-        points = np.concatenate([one.points for one in spreads])
-        total = np.bincount(place, weights=mass)
-        # Buckets at the ends are cut off at each sketch's least and greatest value: the estimate is their mean.
-        centre = np.bincount(place, weights=mass * np.where(np.isfinite(points), points, 0.0)) / total
-        cumulative = np.cumsum(total)
-        return cls(index, centre, cumulative / cumulative[-1])
+        """Of sketches that are not empty, all of one scale."""
+        buckets = [bucket_counts(sketch) for sketch in sketches]
+        index, place = np.unique(np.concatenate([index for index, _ in buckets]), return_inverse=True)
+        mass = np.concatenate([counts * weight for (_, counts), weight in zip(buckets, weights, strict=True)])
+        cumulative = np.cumsum(np.bincount(place, weights=mass))
+        return cls(
+            index,
+            cumulative / cumulative[-1],
+            sketches[0].scale,
+            min(sketch.min for sketch in sketches),
+            max(sketch.max for sketch in sketches),
+        )
 
     def quantile(self, q: float) -> float:
-        """s: of nearest rank."""
-        return float(self.points[min(int(np.searchsorted(self.share, q * (1 - 1e-12))), len(self.points) - 1)])
+        """s: of nearest rank, as a sketch estimates it."""
+        place = min(int(np.searchsorted(self.share, q * (1 - 1e-12))), len(self.index) - 1)
+        at = int(self.index[place]) - first_index(self.scale)
+        low, high = bucket_edges(self.scale)[at : at + 2].tolist()
+        estimate = 2 * low * high / (low + high) if math.isfinite(high) else self.most
+        return min(max(estimate, self.least), self.most)
 
     def distance(self, other: _Weighed) -> float:
         """The largest difference of the two shares, over all edges of buckets."""
         edges = np.union1d(self.index, other.index)
         return float(np.max(np.abs(self._at(edges) - other._at(edges))))
 
-    def _at(self, edges: np.ndarray[Any, np.dtype[np.int64]]) -> Floats:
+    def _at(self, edges: NDArray[np.int64]) -> Floats:
         shares: Floats = np.concatenate([[0.0], self.share])[np.searchsorted(self.index, edges, side="right")]
         return shares
