@@ -1,5 +1,6 @@
 """Exact metering for LLM serving: latency sketches, goodput and reports, live and from request logs."""
 
+from tokenpulse import alerts
 from tokenpulse.api import report
 from tokenpulse.comparing import compare
 from tokenpulse.converting import convert
@@ -32,6 +33,7 @@ __all__ = [
     "SlidingSketch",
     "Snapshot",
     "__version__",
+    "alerts",
     "capacity",
     "compare",
     "convert",
