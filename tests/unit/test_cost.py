@@ -273,6 +273,8 @@ def test_without_a_time_there_is_no_cost_and_a_reason(tmp_path: Path) -> None:
     made = tokenpulse.report(path, by="tenant", gpu_hour=1)
     assert made.cost is not None
     assert (made.cost["total"], made.cost["per_request"], made.cost["parts"][0]["cost"]) == (None, None, None)
+    judged = tokenpulse.report(path, slo="ttft=1s,tpot=1s", gpu_hour=1)
+    assert judged.absent["cost.per_good_request"] == "needs the cost in all, and a good request"
     assert made.absent["cost.total"] == "no time from the first arrival to the last token"
     json.loads(dumps(made), parse_constant=pytest.fail)
 

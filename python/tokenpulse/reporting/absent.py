@@ -61,6 +61,7 @@ _REASONS = {
     "cost.per_1k_output_tokens": _NO_PRICE_OF,
     "cost.per_1k_total_tokens": _NO_PRICE_OF,
     "cost.per_request": _NO_PRICE_OF,
+    "cost.per_good_request": "needs the cost in all, and a good request",
     "cost.unattributed.share": "nothing to share the cost by",
     "cost.unattributed.cost": "nothing to share the cost by",
     "attainment_grid": "no request succeeded with a first token",
