@@ -114,6 +114,52 @@ def test_what_is_found(found: tokenpulse.alerts.AlertReport) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+TOOLS = ("aiperf.jsonl.gz", "guidellm.json.gz", "inference_perf_requests.json.gz", "vllm_bench_detailed.json.gz")
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_files_of_other_tools(name: str) -> None:
+    path = FIXTURES / "tools" / name
+    found = tokenpulse.alerts.of(path, slo="ttft=1us,tpot=1s")
+    told = {one.rule: one for one in found.highest}
+    # Over all of a short run the highest P99 of a minute that grows is no less than that of the whole run.
+    whole = tokenpulse.report(path).to_dict()["latency"]["ttft"]
+    assert whole["p50"] < (told["ttft_p99"].value or 0) <= whole["max"]
+    assert told["oom_rate"].value == 0
+    assert found.inputs[0]["path"] == str(path)
+    assert found.inputs[0]["requests"] == found.inputs[0]["lines"] > 0
+    assert {one.rule: one.needs for one in found.not_judged if one.of is None} == {
+        "kv_utilization": "the gauges kv_used and kv_total",
+        "refill_rate": "events of the KV cache (kv_store, kv_evict)",
+        "queue_depth": "the gauges waiting and batch_max",
+        "queue_growth": "the gauges waiting and batch_max",
+    }
+
+
+def test_a_table_is_as_its_lines(tmp_path: Path) -> None:
+    lines, table = FIXTURES / "demo_requests.jsonl", tmp_path / "demo.parquet"
+    tokenpulse.convert(lines, table)
+    by_lines, by_table = (tokenpulse.alerts.of(path, slo="ttft=100ms,tpot=1s") for path in (lines, table))
+    assert by_lines.alerts == by_table.alerts
+    assert by_lines.highest == by_table.highest
+    assert by_lines.pending == by_table.pending
+    assert by_lines.evaluations == by_table.evaluations > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("aiperf_summary.json.gz", "found figures only"),
+        ("genai_bench.json.gz", "expected when each request arrived"),
+        ("vllm_bench_append.jsonl.gz", "expected one run, found 3"),
+        ("azure_code.csv", "found a trace"),
+    ],
+)
+def test_files_that_do_not_say_enough(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tokenpulse.alerts.of(FIXTURES / "tools" / name)
+
+
 def test_nothing_in_a_log(tmp_path: Path) -> None:
     path = tmp_path / "ready.jsonl"
     path.write_text('{"t_ns": 5, "ev": "ready"}\n')
