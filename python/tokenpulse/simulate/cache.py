@@ -16,8 +16,7 @@ from tokenpulse.simulate.request import Request
 class BlockPool:
     """`capacity` blocks of `block_tokens` tokens each; `reuse` is whether full blocks are kept and shared.
 
-    Always: `used + kept + blank == capacity`, but for the time after `resize` until `settle` and preemptions have made
-    room.
+    Always `used + kept + blank == capacity`; `blank` is below 0 only from `settle` until preemptions have made room.
     """
 
     def __init__(self, capacity: int, block_tokens: int, *, reuse: bool = True) -> None:
@@ -48,9 +47,14 @@ class BlockPool:
         return len(self._kept)
 
     @property
+    def blank(self) -> int:
+        """Blocks with nothing in them that is of use."""
+        return self.capacity - len(self._holders) - self._partial - len(self._kept)
+
+    @property
     def available(self) -> int:
         """Blocks that can be had: blank ones, and those kept."""
-        return self.capacity - len(self._holders) - self._partial
+        return self.capacity - self.used
 
     def __contains__(self, block_hash: int) -> bool:
         return block_hash in self._holders or block_hash in self._kept
@@ -66,9 +70,10 @@ class BlockPool:
         if not self.reuse:
             return 0
         most = (request.prompt_tokens + request.generated - 1) // self.block_tokens
+        holders, kept = self._holders, self._kept
         found = 0
         for block_hash in request.content.block_hashes(0, most, self.block_tokens):
-            if block_hash not in self:
+            if block_hash not in holders and block_hash not in kept:
                 break
             found += 1
         return found * self.block_tokens
@@ -86,26 +91,23 @@ class BlockPool:
         wanted = self.blocks_for(tokens) - request.blocks
         if wanted <= 0:
             return True
-        if wanted > self.available:
+        lacking = wanted - self.blank
+        if lacking > len(self._kept):
             return False
-        self._make_blank(wanted)
+        self._evict(lacking)
         self._partial += wanted
         request.blocks += wanted
         return True
 
     def fill(self, request: Request) -> None:
         """Give their hashes to the blocks that the request has filled."""
-        full = request.computed // self.block_tokens
-        known = len(request.hashes)
-        if not self.reuse or full <= known:
+        full, known = request.computed // self.block_tokens, len(request.hashes)
+        if full == known or not self.reuse:
             return
         filled = request.content.block_hashes(known, full, self.block_tokens)
-        for block_hash in filled:
-            if block_hash not in self:
-                self.stored.append(block_hash)
-            self._hold(block_hash)
-        self._partial -= len(filled)  # each now has a hash, or was given up for the one that others hold
+        self.stored += [block_hash for block_hash in filled if not self._hold(block_hash)]
         request.hashes += filled
+        self._partial -= full - known  # each now has a hash, or was given up for the one that is there already
 
     def release(self, request: Request) -> None:
         """Take all its blocks from a request. The last one was nobody else's prefix: it is the first to go."""
@@ -128,13 +130,11 @@ class BlockPool:
         self._target = capacity
 
     def settle(self) -> int:
-        """Take on the capacity that was asked for, evicting what it has no room for; how many blocks too many
-        running requests still hold."""
+        """Take on the capacity that was asked for, and evict what it has no room for; how many blocks too many running
+        requests still hold."""
         self.capacity = self._target
-        too_many = max(0, self.used - self.capacity)
-        if not too_many:
-            self._make_blank(0)
-        return too_many
+        self._evict(min(-self.blank, len(self._kept)))
+        return max(0, -self.blank)
 
     def take_stored(self) -> list[int]:
         """The hashes of the blocks that were computed since this was last asked."""
@@ -146,12 +146,19 @@ class BlockPool:
         evicted, self.evicted = self.evicted, []
         return evicted
 
-    def _hold(self, block_hash: int) -> None:
-        self._kept.pop(block_hash, None)
-        self._holders[block_hash] = self._holders.get(block_hash, 0) + 1
+    def _hold(self, block_hash: int) -> bool:
+        """One more holder; whether the block was there already."""
+        holders = self._holders.get(block_hash, 0)
+        self._holders[block_hash] = holders + 1
+        if holders:
+            return True
+        if block_hash in self._kept:
+            del self._kept[block_hash]
+            return True
+        return False
 
-    def _make_blank(self, wanted: int) -> None:
-        """Evict until `wanted` blocks are blank, or nothing is left to evict."""
-        while self._kept and self.available - len(self._kept) < wanted:
+    def _evict(self, blocks: int) -> None:
+        """Evict so many of the blocks that nobody holds, those first that were longest without a holder."""
+        for _ in range(blocks):
             block_hash, _ = self._kept.popitem(last=False)
             self.evicted.append(block_hash)

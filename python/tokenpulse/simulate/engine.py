@@ -26,9 +26,10 @@ class Engine:
 
     What may be turned while it runs are plain attributes: of the scheduler (`scheduler.batch_max`, `.chunk`,
     `.prefill_quota`, `.prefill_tokens_per_second`, `.decode_parts`), the pool (`pool.resize`), and its own:
-    `comm_factor`: communication takes so many times as long; `dequant_share`: a step takes longer by so much of itself,
-    for dequantisation; `stall`: seconds that each step takes longer; `eviction_seconds`: seconds that each evicted
-    block costs.
+
+    - `comm_factor`, `comm_stall`: communication takes so many times as long, and so many seconds longer in each step.
+    - `dequant_share`: a step takes longer by so much of itself, for dequantisation.
+    - `stall`: seconds that each step takes longer. `eviction_seconds`: seconds that each evicted block costs.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Engine:
         self.timeout_ns = timeout_ns
         self.acceptance = acceptance
         self.comm_factor = 1.0
+        self.comm_stall = 0.0
         self.dequant_share = 0.0
         self.stall = 0.0
         self.eviction_seconds = 0.0
@@ -159,7 +161,7 @@ class Engine:
         """How long the step takes, in seconds; what it does is added to the amounts."""
         decode_tokens = len(plan.decodes) * (1 + self.scheduler.drafts)
         cost = self.machine.step(plan.prefill_tokens + decode_tokens, plan.cached_tokens)
-        more_communication = cost.communication * (self.comm_factor - 1)
+        more_communication = cost.communication * (self.comm_factor - 1) + self.comm_stall
         usual = cost.seconds + more_communication
         dequantisation = usual * self.dequant_share
         self.tally.prefill_tokens += plan.prefill_tokens
@@ -194,13 +196,16 @@ class Engine:
     def _advance_by_one(self, decodes: list[Request], finished: list[Request]) -> None:
         """Each decoding request has its next token. This loop is where a simulation spends its time."""
         block_tokens = self.pool.block_tokens
+        full = self.scheduler.short_of_blocks
         for request in decodes:
             request.generated += 1
             request.computed += 1
             if not request.computed % block_tokens:
-                self.pool.fill(request)
+                full.append(request)
             if request.generated >= request.output_tokens:
                 finished.append(request)
+        for request in full:
+            self.pool.fill(request)
         self.scheduler.decoding_cached += len(decodes)
         self.tally.output_tokens += len(decodes)
 
@@ -295,9 +300,9 @@ class Engine:
     def hand_on(self) -> None:
         """Tell the amounts of what was done since the last time."""
         self._amounts_since_ns = self.clock.now_ns
-        amounts = {name: round(amount) for name, amount in self._amounts.items() if amount}
+        amounts = {name: round(amount) for name, amount in self._amounts.items()}
         self._amounts.clear()
-        if amounts:
+        if amounts:  # those that are 0 too: that nothing was dequantised is known
             self.sink.add(self.clock.now_ns, amounts)
 
     def _amount(self, name: str, amount: float) -> None:

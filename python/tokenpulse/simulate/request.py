@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+HASH_BITS = 63
+"""Of hashes that are drawn: so that a block's number can be added, and the sum fits 64 bits."""
+
 
 class Stage(Enum):
     """Where a request is."""

@@ -6,7 +6,7 @@ Three policies, which differ in what a step may mix:
 |---|---|
 | `chunked` | one token for each request that decodes, and with the rest of the `chunk` tokens prompts, in pieces |
 | `prefill-first` | whole prompts while any can be admitted, up to `chunk` tokens; only else decodes |
-| `decode-first` | decodes while any request does; whole prompts only when none is left |
+| `decode-first` | decodes until the batch is empty; then at once the whole prompts of a new batch |
 
 `chunked` is the stall-free schedule of Sarathi-Serve (Agrawal et al., 2024), today's default of vLLM; `prefill-first`
 is that of Orca and of vLLM before; `decode-first` is batching by request, as FasterTransformer has it. In all of them
@@ -24,6 +24,7 @@ from tokenpulse.simulate.cache import BlockPool
 from tokenpulse.simulate.request import Request
 
 POLICIES = ("chunked", "prefill-first", "decode-first")
+NO_LIMIT = 2**62
 
 
 @dataclass(slots=True)
@@ -87,6 +88,8 @@ class Scheduler:
         """Those of the batch whose prompt is computed."""
         self.decoding_cached = 0
         """The tokens that these have in the KV cache."""
+        self.short_of_blocks: list[Request] = []
+        """Those whose blocks are full."""
         self._credit = 0.0
         self._turn = 0
 
@@ -105,7 +108,7 @@ class Scheduler:
         else:
             self._decode(plan)
             if not plan.decodes:
-                self._prefill(plan, self.chunk, whole=True)
+                self._prefill(plan, NO_LIMIT, whole=True)
         return plan
 
     def _tokens_left(self, plan: Plan) -> int:
@@ -120,16 +123,13 @@ class Scheduler:
     def _decode(self, plan: Plan) -> None:
         """Each decoding request takes part, if it has, or gets, a block for what it will compute."""
         ahead = 1 + self.drafts
-        block_tokens = self.pool.block_tokens
-        turn = self._whose_turn()
-        for request in turn:
-            if request.computed + ahead > request.blocks * block_tokens and request.in_batch:
+        short, self.short_of_blocks = self.short_of_blocks, []
+        for request in self.decoding.copy() if self.drafts else short:
+            if request.decoding:  # else it was preempted for one before it, or has ended
                 self._make_room(plan, request, request.computed + ahead)
-        if plan.preempted or plan.impossible:
-            turn = [request for request in turn if request.in_batch]
-        plan.decodes = turn
-        everyone = len(turn) == len(self.decoding)
-        plan.cached_tokens += self.decoding_cached if everyone else sum(request.computed for request in turn)
+        plan.decodes = self._whose_turn()
+        everyone = len(plan.decodes) == len(self.decoding)
+        plan.cached_tokens += self.decoding_cached if everyone else sum(one.computed for one in plan.decodes)
 
     def _whose_turn(self) -> list[Request]:
         """The decoding requests that take part in this step: all of them, or one part after the other."""
@@ -230,6 +230,8 @@ class Scheduler:
         """Its prompt is computed."""
         request.decoding = True
         self.decoding.append(request)
+        if not request.computed % self.pool.block_tokens:
+            self.short_of_blocks.append(request)
         self.decoding_cached += request.computed
 
     def remove(self, request: Request) -> None:

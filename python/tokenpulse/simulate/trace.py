@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenpulse import readers
 from tokenpulse.records import Workload as Trace
 from tokenpulse.simulate.clock import SECOND_NS
-from tokenpulse.simulate.request import Request
+from tokenpulse.simulate.request import HASH_BITS, Request
 
 if TYPE_CHECKING:
     from tokenpulse.simulate.simulation import Simulation
+    from tokenpulse.simulate.workload import Traffic
+
+Rows: TypeAlias = NDArray[np.intp]
 
 _MIX = 0x9E3779B97F4A7C15
 """Odd: multiplying by it modulo 2^64 keeps different numbers different."""
@@ -42,19 +46,20 @@ class TracedText:
 
 
 class Replay:
-    """Requests as a trace has them, `speed` times as fast, each once."""
+    """Requests as a trace has them, `speed` times as fast, each once.
 
-    def __init__(self, trace: Trace, seed: int, speed: float, labels: dict[str, str]) -> None:
-        known = (trace.prompt_tokens >= 1) & (trace.output_tokens >= 1)
-        order = np.flatnonzero(known)
-        order = order[np.argsort(trace.arrive_ns[order], kind="stable")]
+    What the trace does not tell (answers' lengths, in some) is drawn like the other traffic's.
+    """
+
+    def __init__(self, trace: Trace, rows: Rows, speed: float, traffic: Traffic, seed: int) -> None:
         self._trace = trace
-        self._rows = order.tolist()
-        since = trace.arrive_ns[order] - (trace.arrive_ns[order[0]] if len(order) else 0)
+        self._rows = rows.tolist()
+        since = trace.arrive_ns[rows] - trace.arrive_ns[rows[0]]
         self._due_ns = [round(ns / speed) for ns in since.tolist()]
         self._next = 0
+        self._traffic = traffic
         self._content = Random(f"{seed}/trace/content")
-        self._labels = labels
+        self._lengths = Random(f"{seed}/trace/lengths")
 
     def start(self, simulation: Simulation) -> None:
         """Begin, now."""
@@ -75,24 +80,37 @@ class Replay:
         row = self._rows[self._next]
         self._next += 1
         prompt, output = int(self._trace.prompt_tokens[row]), int(self._trace.output_tokens[row])
-        own = self._content.getrandbits(63)
-        hashes, tokens = self._trace.block_hashes, self._trace.block_tokens
-        traced = [] if hashes is None else hashes.values[hashes.offsets[row] : hashes.offsets[row + 1]].tolist()
-        return Request(number, t_ns, prompt, output, TracedText(traced, tokens or 1, prompt, own), self._labels)
+        if output < 1:
+            output = self._traffic.output.draw(self._lengths)
+        own = self._content.getrandbits(HASH_BITS)
+        text = TracedText(self._hashes(row), self._trace.block_tokens or 1, prompt, own)
+        return Request(number, t_ns, prompt, output, text, self._traffic.labels)
+
+    def _hashes(self, row: int) -> list[int]:
+        hashes = self._trace.block_hashes
+        if hashes is None or self._trace.block_tokens is None:
+            return []
+        found: list[int] = hashes.values[hashes.offsets[row] : hashes.offsets[row + 1]].tolist()
+        return found
 
 
-def replay_of(path: str, seed: int, rate: float | None, labels: dict[str, str]) -> Replay:
+def replay_of(path: str, seed: int, rate: float | None, traffic: Traffic) -> Replay:
     """A trace's requests, at their own times, or so that `rate` of them arrive a second on average.
 
-    Raises OSError for a file that cannot be read, FormatError for one of an unknown format, ValueError for one that is
-    no trace or has no request whose lengths are known.
+    Those that failed in the trace are left out. Raises OSError for a file that cannot be read, FormatError for one of
+    an unknown format, ValueError for one that is no trace or has no request whose prompt has a length.
     """
     traces = [run for run in readers.read(path) if isinstance(run, Trace)]
     if not traces:
         raise ValueError(f"{path}: is no trace of requests; arrivals must be poisson, bursty, closed or a trace's path")
     trace = traces[0]
-    known = trace.arrive_ns[(trace.prompt_tokens >= 1) & (trace.output_tokens >= 1)]
-    if not len(known):
-        raise ValueError(f"{path}: no request whose prompt and answer have a length")
-    span = float(np.ptp(known)) / SECOND_NS
-    return Replay(trace, seed, 1.0 if rate is None or not span else rate * span / len(known), labels)
+    known = trace.prompt_tokens >= 1
+    if trace.failed is not None:
+        known &= ~trace.failed
+    rows = np.flatnonzero(known)
+    if not len(rows):
+        raise ValueError(f"{path}: no request whose prompt has a length")
+    rows = rows[np.argsort(trace.arrive_ns[rows], kind="stable")]
+    span = int(trace.arrive_ns[rows[-1]] - trace.arrive_ns[rows[0]]) / SECOND_NS
+    own_rate = (len(rows) - 1) / span if span else None
+    return Replay(trace, rows, 1.0 if rate is None or own_rate is None else rate / own_rate, traffic, seed)

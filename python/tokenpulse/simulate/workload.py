@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tokenpulse.simulate.clock import SECOND_NS
 from tokenpulse.simulate.lengths import Lengths, lengths
-from tokenpulse.simulate.request import Request
+from tokenpulse.simulate.request import HASH_BITS, Request
 
 if TYPE_CHECKING:
     from tokenpulse.simulate.simulation import Simulation
@@ -23,7 +23,6 @@ PROMPT = "lognormal:550,cv=0.8"
 OUTPUT = "lognormal:150,cv=0.6"
 PREFIX_SHARE = 0.25
 PREFIXES = 16
-HASH_BITS = 63
 RATE = 10.0
 IN_FLIGHT = 64
 TOP_UP_NS = SECOND_NS // 10
@@ -235,6 +234,10 @@ class Workload:
         """What prompts begin with."""
         return self.traffic.prefixes
 
+    @prefixes.setter
+    def prefixes(self, prefixes: Prefixes) -> None:
+        self.traffic.prefixes = prefixes
+
     def start(self, simulation: Simulation) -> None:
         """Let all sources begin."""
         self._simulation = simulation
@@ -310,5 +313,5 @@ def workload_of(
     else:
         from tokenpulse.simulate.trace import replay_of
 
-        main = replay_of(arrivals, seed, rate, traffic.labels)
+        main = replay_of(arrivals, seed, rate, traffic)
     return Workload(seed, main, traffic, clients, [main])
