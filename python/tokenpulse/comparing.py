@@ -10,6 +10,7 @@ from typing import Any
 from tokenpulse import api, compressed, engine, sketches
 from tokenpulse.analysis import fail_if as conditions
 from tokenpulse.analysis.compare import Comparison, compare_runs
+from tokenpulse.analysis.cost import Price
 from tokenpulse.grammar import AUTO, Path, path_names, slo_sets
 from tokenpulse.model import MAX_TIMELINE_BINS, SLO
 from tokenpulse.reporting import Report
@@ -89,13 +90,19 @@ def merge(paths: Path | Iterable[Path]) -> Saved:
     return sketches.merge([sketches.load(name) for name in names], names)
 
 
-def report_of(saved: Saved) -> Report:
-    """The report of saved sketches."""
+def report_of(
+    saved: Saved, *, gpu_hour: float | None = None, gpus: float | None = None, cost_by: str | None = None
+) -> Report:
+    """The report of saved sketches; with the price of a GPU for an hour, with its cost, as `tokenpulse.report` has it.
+
+    ValueError for a price that is none.
+    """
     return Report.of(
         saved.reduction,
         saved.slos,
         saved.itl,
         absent=saved.absent,
+        price=Price.of(gpu_hour, gpus, cost_by),
         definitions=saved.definitions,
         reported=saved.reported,
         made_with={

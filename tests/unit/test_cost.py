@@ -421,6 +421,18 @@ def test_the_page_shows_the_cost(tmp_path: Path) -> None:
     assert 'id="cost"' in page.read_text()
 
 
+@RULES
+def test_merged_sketches_cost_what_their_runs_cost_together(tmp_path: Path, by: str) -> None:
+    paths = written(tmp_path, request_lines(1, 40), request_lines(2, 40))
+    saved = [path.with_suffix(".sketches") for path in paths]
+    for path, kept in zip(paths, saved, strict=True):
+        assert run("report", path, "--by", "tenant", "--sketches", kept, "--json").returncode == 0
+    merged = json.loads(run("merge", *saved, "--gpu-hour", "2.5", "--gpus", "8", "--cost-by", by, "--json").stdout)
+    made = tokenpulse.report(paths, by="tenant", gpu_hour=2.5, gpus=8, cost_by=by)
+    assert merged["cost"] == made.cost
+    assert json.loads(run("merge", *saved, "--json").stdout)["cost"] is None
+
+
 def test_what_is_of_no_group_is_told(tmp_path: Path) -> None:
     (path,) = written(tmp_path, event_lines(3, 40, left_open=True))
     cost = tokenpulse.report(path, by="output_length", gpu_hour=1, cost_by="output").cost
