@@ -112,9 +112,9 @@ class Machine:
         self._memory_of_weights = tpot_seconds(model.weight_bytes, 0, self.bandwidth)
         self._cached_bytes = model.kv_bytes_per_token
         self._memory_per_cached = tpot_seconds(0, kv_step_bytes(1, model.kv_bytes_per_token, 1), self.bandwidth)
-        # Two all-reduces a layer; in a ring each GPU sends 2(g-1)/g of the activations.
+        # Two all-reduces a layer; the switch adds up (NVLink SHARP), so that each GPU sends its activations once.
         all_reduces = 2 * model.layers if self.gpus > 1 else 0
-        sent = 2 * (self.gpus - 1) / self.gpus * model.hidden * ACTIVATION_BYTES
+        sent = model.hidden * ACTIVATION_BYTES
         self._hops = all_reduces * self.hop_seconds
         self._hops_per_token = all_reduces * sent / self.gpu.link_bandwidth
 
@@ -148,7 +148,7 @@ class Machine:
         >>> machine = known_machine("llama-3.1-70b-fp8", "h100-sxm", 8)
         >>> cost = machine.step(64, 64 * 700)
         >>> [round(1e3 * part, 2) for part in (cost.compute, cost.memory, cost.communication, cost.seconds)]
-        [1.14, 3.18, 1.61, 5.29]
+        [1.14, 3.18, 1.33, 5.01]
         """
         if not tokens:
             return StepCost(0.0, 0.0, 0.0, 0.0, 0.0, self.overhead_seconds)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 EXPLAINS = {
-    "refill-thrash": ("p99-swings", "queue-growth", "tpot-batch", "ttft-queue", "memory-bound"),
+    "refill-thrash": ("p99-swings", "ttft-decode-share", "queue-growth", "tpot-batch", "ttft-queue", "memory-bound"),
     "p99-swings": ("queue-growth", "tpot-batch", "ttft-queue", "memory-bound"),
     "ttft-decode-share": ("queue-growth", "tpot-batch", "ttft-queue", "memory-bound"),
     "queue-growth": ("tpot-batch", "ttft-queue", "memory-bound"),
