@@ -109,11 +109,11 @@ class RefillThrash(Fault):
 
 @dataclass(frozen=True)
 class Bursts(Fault):
-    """Trouble for most of a second, every eight seconds on the second, as jobs are that a timer starts."""
+    """Trouble for two thirds of a second, every eight seconds on the second, as jobs are that a timer starts."""
 
     EVERY = 8.0
     """s."""
-    LASTS = 0.8
+    LASTS = 0.65
     """s."""
 
     def begin(self, simulation: Simulation) -> None:
@@ -132,7 +132,7 @@ class Bursts(Fault):
     @property
     def slow_step(self) -> float:
         """s: what a step takes meanwhile: two to four of them fill a burst."""
-        return self.LASTS / round(4 - 2 * self.intensity)
+        return self.LASTS / round(4.5 - 2.5 * self.intensity)
 
     @abstractmethod
     def trouble(self, simulation: Simulation, slow_step: float) -> None:

@@ -61,7 +61,7 @@ def capacity(machine: Machine, demand: Demand, batch_max: int) -> float:
     >>> from tokenpulse.simulate.hardware import known_machine
     >>> machine = known_machine("llama-3.1-70b-fp8", "h100-sxm", 8)
     >>> round(capacity(machine, Demand(prompt_tokens=420, output_tokens=150, cached_tokens=625), 128))
-    66
+    68
     """
     per_step = batch_max / demand.output_tokens
     tokens = batch_max + per_step * demand.prompt_tokens
