@@ -35,8 +35,9 @@ def test_a_log_and_a_live_meter_have_the_alerts_of_the_reference(tmp_path: Path)
         live.update(snapshot)
         readings.append(snapshot.reading())
 
-    simulate.run(meter=meter, on_pane=lambda t_ns: t_ns == 120 * SECOND_NS or evaluate(t_ns), **run)
-    evaluate(None)  # a log ends with its last line
+    # A log is evaluated from its first whole second on, and last at its last line.
+    simulate.run(meter=meter, on_pane=lambda t_ns: 0 < t_ns < 120 * SECOND_NS and evaluate(t_ns), **run)
+    evaluate(None)
     expected = fired(alerts_of(readings, [CHAT]))
     assert {key[0] for key in expected} >= {"queue_depth", "queue_growth", "ttft_p99"}
     assert by_key([*live.cleared, *live.firing]) == expected
