@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenpulse import engine
 from tokenpulse.grammar import Path, path_names
-from tokenpulse.intake import Intake
+from tokenpulse.intake import Intake, unknown
 from tokenpulse.meter import Meter
 from tokenpulse.readers.table import Table
 from tokenpulse.records import Records
@@ -31,9 +31,9 @@ def replay(
     """Put one input through a meter and call `on_pane(meter, t_ns)` at every multiple of `every_ns` and at the end.
 
     `make` makes the meter, once it is known what the input is: it is given the ITL rule that the input forces (`chunk`,
-    where its chunks are of unknown size), or None. A log of event lines is read in bounded memory; requests of other
-    tools and of tables are held in memory. Returns what `engine.replay` does: `inputs`, `notices`, `first_ns`,
-    `newest_ns`, `machine`.
+    where its chunks are of unknown size), or None. A log of event lines is read in bounded memory, standard input by way
+    of a temporary file; requests of other tools and of tables are held in memory. Returns what `engine.replay` does:
+    `inputs`, `notices`, `first_ns`, `newest_ns`, `machine`.
 
     Raises OSError for a file that cannot be read, FormatError for one of unknown format, and ValueError for one that
     does not tell when each request came and what became of it, such as summaries and traces, and for one that holds
@@ -57,10 +57,14 @@ def replay(
             on_pane(meter, t_ns)
 
         if content is None:
-            read = {"head": intake.heads[part.source]} if part.source in intake.heads else {}
-            told = engine.replay(
-                meter, part.source, every_ns=every_ns, by=tuple(by), on_pane=pane, progress=progress, **read
-            )
+            source = intake.reread(part, stack)
+            try:
+                told = engine.replay(meter, source, every_ns=every_ns, by=tuple(by), on_pane=pane, progress=progress)
+            except engine.FormatError as wrong:
+                if part.begins is None:
+                    raise engine.FormatError(str(wrong).replace(f"{source}: ", f"{part.path}: ", 1)) from None
+                found = unknown.found(part.begins)
+                raise engine.FormatError(f"{part.path}: {unknown.EXPECTED}; found {found}") from None
         else:
             told = engine.replay_columns(meter, content.columns(), every_ns=every_ns, by=tuple(by), on_pane=pane)
         return told | _named(told, part.path, content)
