@@ -1,6 +1,9 @@
 """Exact metering for LLM serving: latency sketches, goodput and reports, live and from request logs."""
 
-from tokenpulse import alerts
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tokenpulse import alerts, formulas
 from tokenpulse.api import report
 from tokenpulse.comparing import compare
 from tokenpulse.converting import convert
@@ -38,7 +41,19 @@ __all__ = [
     "compare",
     "convert",
     "diagnose",
+    "formulas",
     "kv_report",
     "read_dir",
     "report",
+    "simulate",
 ]
+
+if TYPE_CHECKING:
+    from tokenpulse import simulate
+
+
+def __getattr__(name: str) -> object:
+    """The simulator is loaded when somebody asks for it: a process that only counts does without."""
+    if name == "simulate":
+        return import_module("tokenpulse.simulate")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
