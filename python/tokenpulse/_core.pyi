@@ -33,6 +33,7 @@ __all__ = [
     "reduce_paths",
     "replay",
     "replay_bytes",
+    "replay_columns",
 ]
 
 __version__: str
@@ -419,6 +420,7 @@ class PlainBytes:
     def bytes_read(self) -> int: ...
     @property
     def size(self) -> int | None: ...
+
 def replay(
     meter: Meter,
     path: str,
@@ -440,4 +442,14 @@ def replay_bytes(
     threads: int = 0,
     plain: bool = False,
     chunk: int = 0,
+) -> dict[str, Any]: ...
+def replay_columns(
+    meter: Meter,
+    name: str,
+    format: str,
+    columns: dict[str, Any],
+    *,
+    every_ns: int,
+    by: list[str],
+    on_pane: Callable[[int], object],
 ) -> dict[str, Any]: ...

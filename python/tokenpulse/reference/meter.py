@@ -216,6 +216,27 @@ class Meter:
             self._swept = pane
         return len(self._flights) < self.max_requests
 
+    def is_in_flight(self, handle: int) -> bool:
+        """Whether this request arrived and has not ended."""
+        return handle in self._flights
+
+    def is_free(self, t: int, handle: int) -> bool:
+        """Whether another may arrive in the name of this request: it is not in flight, or is found lost.
+
+        If not, that other arrival is refused.
+        """
+        flight = self._flights.get(handle)
+        if flight is None:
+            return True
+        if not self._admits(t):
+            return False
+        if self._is_silent(flight, t):
+            self._clock.accept(t)
+            self._lose(handle, t)
+            return True
+        self._rejected["negative" if t < flight.state.last_event_ns else "duplicate"] += 1
+        return False
+
     def schedule(self, t: int, handles: Handles) -> None:
         """They were put into a running batch for the first time."""
         self._take(t, handles, "schedule")
@@ -243,16 +264,22 @@ class Meter:
             for scope in self._scopes(t):
                 scope.batch_sizes[min(len(listed), MAX_BATCH)] += 1
 
-    def tokens(self, times: Handles, handles: Handles) -> None:
+    def tokens(self, times: Handles, handles: Handles, counts: Handles | None = None) -> None:
         """Tokens that each have a time of their own: as many steps of one request, but no batch is counted."""
-        for t, handle in zip(as_list(times), as_list(handles), strict=True):
-            self._take_each(t, [handle], [Event("tokens", t)])
+        listed = as_list(handles)
+        each = [1] * len(listed) if counts is None else as_list(counts)
+        for t, handle, k in zip(as_list(times), listed, each, strict=True):
+            self._take_each(t, [handle], [Event("tokens", t, k) if 1 <= k <= MAX_EMISSION else None])
 
     def end(self, t: int, handles: Handles, status: str, degraded: bool = False) -> None:
         """They ended. `lost` is no status to give."""
         if status not in STATUSES or status == "lost":
             raise ValueError(f"status must be one of {', '.join(STATUSES[:-1])}, got {status!r}")
         self._take(t, handles, "end", status, degraded)
+
+    def lose(self, t: int, handles: Handles) -> None:
+        """They were found lost by someone else."""
+        self._take(t, handles, "end", "lost")
 
     def _take(self, t_ns: int, handles: Handles, kind: str, status: str = "", degraded: bool = False) -> None:
         listed = as_list(handles)

@@ -7,11 +7,11 @@ use hashbrown::DefaultHashBuilder;
 use tokenpulse_core::kv::Tier;
 use tokenpulse_core::meter::{Increment, Named};
 use tokenpulse_core::request::{Event, Status};
-use tokenpulse_core::tally::UntimedTokens;
+use tokenpulse_core::tally::{Finished, UntimedTokens};
 
 use crate::chunks::Text;
-use crate::replay::{EngineRecord, Machine};
 use crate::record::{Kind, LineEvent, Record, Refused, Wants};
+use crate::replay::{EngineRecord, Machine};
 
 /// Bytes of the chunk, or of what was copied beside it because it stands there with escapes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,6 +103,25 @@ pub(crate) struct RequestRow {
     pub end: Option<i64>,
     pub status: Status,
     pub degraded: bool,
+}
+
+impl RequestRow {
+    /// What happened to the request, of the batch that the row is of.
+    pub(crate) fn events<'a>(&self, batch: &'a Batch) -> Finished<'a> {
+        Finished {
+            schedule: self.schedule,
+            prefill: self.prefill,
+            emissions: batch.numbers(&self.tokens),
+            counts: batch.numbers(&self.counts),
+            output_tokens: None,
+            untimed: self.untimed,
+            preempts: batch.numbers(&self.preempts),
+            resumes: batch.numbers(&self.resumes),
+            end: self.end,
+            status: self.status,
+            degraded: self.degraded,
+        }
+    }
 }
 
 /// What an engine tells of itself; the ranges are of [`Batch::hashes`].

@@ -64,13 +64,13 @@ impl Room {
     fn take_labels(&mut self, wanted: &[&Labels<'_>], row: usize) {
         let mut filled = 0;
         for label in wanted {
-            let Some(value) = usize::try_from(label.codes[row]).ok().map(|code| &label.values[code]) else { continue };
+            let Some(value) = label.of(row) else { continue };
             if filled == self.labels.len() {
                 self.labels.push((String::new(), String::new()));
             }
             let (there_name, there_value) = &mut self.labels[filled];
             there_name.clone_from(&label.name);
-            there_value.clone_from(value);
+            value.clone_into(there_value);
             filled += 1;
         }
         self.labels.truncate(filled);
@@ -203,10 +203,23 @@ impl ColumnRun {
     }
 }
 
-impl Part {
-    /// Takes a row of requests.
-    fn request_row(&mut self, columns: &RequestColumns<'_>, row: usize, room: &mut Room) -> Checked<()> {
-        let number = self.input.lines;
+/// A row of requests: its arrival, prompt tokens and events, and how it ended, if it has.
+pub(crate) struct RequestOf<'a> {
+    pub arrive: i64,
+    pub prompt_tokens: u64,
+    pub events: Finished<'a>,
+    pub ended: Option<Status>,
+}
+
+impl<'a> RequestOf<'a> {
+    /// Reads a row of columns that fit together; numbers are kept in the room where they must be made.
+    #[inline]
+    pub(crate) fn read(
+        columns: &RequestColumns<'a>,
+        row: usize,
+        room_times: &'a mut Vec<i64>,
+        room_counts: &'a mut Vec<i64>,
+    ) -> Checked<Self> {
         let arrive = time("arrive_ns", columns.arrive_ns, row)?;
         let schedule = given("schedule_ns", columns.schedule_ns, row, &bounds::TIME_NS)?;
         let prefill = given("prefill_ns", columns.prefill_ns, row, &bounds::TIME_NS)?;
@@ -214,27 +227,27 @@ impl Part {
         if let Some(emissions) = &columns.emissions {
             times = emissions.times.row(row);
             if emissions.relative {
-                room.times.clear();
+                room_times.clear();
                 for &offset in times {
                     let Some(t) = arrive.checked_add(offset).filter(|&t| t >= 0) else {
                         return Err(bad_value("dt_ns", &bounds::TIME_NS, offset));
                     };
-                    room.times.push(t);
+                    room_times.push(t);
                 }
-                times = &room.times;
+                times = room_times;
             } else {
                 all_times("token_ns", times)?;
             }
             if let Some(all) = emissions.counts {
                 let from = emissions.times.offsets.get(row) as usize;
-                room.counts.clear();
-                room.counts.extend((from..from + times.len()).map(|at| all.get(at)));
-                let singles = room.counts.iter().fold(0, |other, &k| other | (k ^ 1)) == 0;
+                room_counts.clear();
+                room_counts.extend((from..from + times.len()).map(|at| all.get(at)));
+                let singles = room_counts.iter().fold(0, |other, &k| other | (k ^ 1)) == 0;
                 if !singles {
-                    if let Some(&k) = room.counts.iter().find(|&&k| !bounds::EMISSION_TOKENS.contains(k)) {
+                    if let Some(&k) = room_counts.iter().find(|&&k| !bounds::EMISSION_TOKENS.contains(k)) {
                         return Err(bad_value("n", &bounds::EMISSION_TOKENS, k));
                     }
-                    counts = &room.counts;
+                    counts = room_counts;
                 }
             }
         }
@@ -266,13 +279,23 @@ impl Part {
             degraded: columns.degraded.is_some_and(|degraded| degraded[row] != 0),
         };
         let prompt_tokens = given("prompt_tokens", columns.prompt_tokens, row, &bounds::REQUEST_TOKENS)?;
+        Ok(Self { arrive, prompt_tokens: prompt_tokens.unwrap_or(0) as u64, events, ended: ended.copied() })
+    }
+}
+
+impl Part {
+    /// Takes a row of requests.
+    fn request_row(&mut self, columns: &RequestColumns<'_>, row: usize, room: &mut Room) -> Checked<()> {
+        let number = self.input.lines;
+        let RequestOf { arrive, prompt_tokens, events, ended } =
+            RequestOf::read(columns, row, &mut room.times, &mut room.counts)?;
         if !self.run.admit(arrive, number) {
             return Ok(());
         }
         let arrival = Arrival {
             id: id_of(&columns.ids, row, number - 1, &mut room.number),
             t: arrive,
-            prompt_tokens: prompt_tokens.unwrap_or(0) as u64,
+            prompt_tokens,
             labels: &room.labels,
         };
         // Where nothing is in flight no id needs a hash.

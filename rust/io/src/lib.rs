@@ -34,5 +34,5 @@ pub use mapped::{BlockError, Listing, MAX_BYTES, Mapped, blocks_in};
 pub use pipeline::Reading;
 pub use record::Skip;
 pub use reduce::{Input, Reduction, read_rows, reduce};
-pub use replay::{Machine, Replayed, Replaying, replay};
+pub use replay::{Machine, Replayed, Replaying, replay, replay_columns};
 pub use source::Source;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokenpulse_core::Error;
 use tokenpulse_core::strata::Key;
-use tokenpulse_core::tally::{Arrival, Finished, Rows, Run, Settings};
+use tokenpulse_core::tally::{Arrival, Rows, Run, Settings};
 
 use crate::batch::{ArrivalRow, Batch, Entry, RequestRow, What};
 use crate::input::{Failure, Notice, note};
@@ -269,20 +269,7 @@ impl Reader {
         }
         self.take_labels(batch, &row.arrival);
         let arrival = arrival(batch, entry, &row.arrival, &self.labels);
-        let events = Finished {
-            schedule: row.schedule,
-            prefill: row.prefill,
-            emissions: batch.numbers(&row.tokens),
-            counts: batch.numbers(&row.counts),
-            output_tokens: None,
-            untimed: row.untimed,
-            preempts: batch.numbers(&row.preempts),
-            resumes: batch.numbers(&row.resumes),
-            end: row.end,
-            status: row.status,
-            degraded: row.degraded,
-        };
-        self.part.run.request(&arrival, &events, number);
+        self.part.run.request(&arrival, &row.events(batch), number);
         self.part.input.requests += 1;
     }
 }

@@ -57,9 +57,9 @@ fn result(log: &[u8], reading: Reading) -> String {
 
 /// That every way of reading gives what the general way gives.
 fn check(log: &[u8]) {
-    let expected = result(log, Reading { threads: 1, plain: true, chunk: 0 });
+    let expected = result(log, Reading { threads: 1, plain: true, ..Reading::default() });
     for (threads, plain, chunk) in [(1, false, 0), (1, false, 100), (3, false, 64), (2, true, 300), (2, false, 1)] {
-        let found = result(log, Reading { threads, plain, chunk });
+        let found = result(log, Reading { threads, plain, chunk, ..Reading::default() });
         assert!(found == expected, "{threads} {plain} {chunk}\n{}\n{expected}\n{found}", String::from_utf8_lossy(log));
     }
 }
@@ -205,11 +205,14 @@ fn many_chunks_are_applied_in_their_order() {
         };
         log.push_str(&line);
     }
-    let expected = result(log.as_bytes(), Reading { threads: 1, plain: true, chunk: 0 });
+    let expected = result(log.as_bytes(), Reading { threads: 1, plain: true, ..Reading::default() });
     assert!(!expected.contains("unknown"));
     for threads in [1, 2, 4] {
         for chunk in [0, 5_000] {
-            assert!(result(log.as_bytes(), Reading { threads, plain: false, chunk }) == expected, "{threads} {chunk}");
+            assert!(
+                result(log.as_bytes(), Reading { threads, chunk, ..Reading::default() }) == expected,
+                "{threads} {chunk}"
+            );
         }
     }
 }

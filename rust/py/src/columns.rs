@@ -175,6 +175,56 @@ impl<'py> HeldLabels<'py> {
     }
 }
 
+/// Does something with requests in columns, which are read where they are.
+pub fn with_requests<T>(
+    columns: &Bound<'_, PyDict>,
+    take: impl FnOnce(&RequestColumns<'_>) -> PyResult<T>,
+) -> PyResult<T> {
+    let arrive = needed("arrive_ns", times(columns, "arrive_ns")?)?;
+    let absolute = HeldLists::column(columns, "token_ns", "token_offsets")?;
+    let relative = HeldLists::column(columns, "dt_ns", "token_offsets")?;
+    if absolute.is_some() && relative.is_some() {
+        return Err(PyValueError::new_err("columns must have token_ns or dt_ns, not both"));
+    }
+    let counts = HeldWhole::column(columns, "n", true)?;
+    let schedule = times(columns, "schedule_ns")?;
+    let prefill = times(columns, "prefill_ns")?;
+    let end = times(columns, "end_ns")?;
+    let first_token = times(columns, "first_token_ns")?;
+    let last_token = times(columns, "last_token_ns")?;
+    let output_tokens = times(columns, "output_tokens")?;
+    let prompt_tokens = times(columns, "prompt_tokens")?;
+    let preempt = HeldLists::column(columns, "preempt_ns", "preempt_offsets")?;
+    let resume = HeldLists::column(columns, "resume_ns", "resume_offsets")?;
+    let status = column(columns, "status", "uint8")?;
+    let degraded = column(columns, "degraded", "bool")?;
+    let ids = HeldIds::column(columns)?;
+    let labels = HeldLabels::column(columns)?;
+    let emissions = absolute.as_ref().or(relative.as_ref()).map(|lists| Emissions {
+        times: lists.get(),
+        relative: relative.is_some(),
+        counts: counts.as_ref().map(HeldWhole::get),
+    });
+    let columns = RequestColumns {
+        arrive_ns: slice(&arrive),
+        emissions,
+        schedule_ns: slice_of(schedule.as_ref()),
+        prefill_ns: slice_of(prefill.as_ref()),
+        end_ns: slice_of(end.as_ref()),
+        first_token_ns: slice_of(first_token.as_ref()),
+        last_token_ns: slice_of(last_token.as_ref()),
+        output_tokens: slice_of(output_tokens.as_ref()),
+        prompt_tokens: slice_of(prompt_tokens.as_ref()),
+        preempt_ns: preempt.as_ref().map(HeldLists::get),
+        resume_ns: resume.as_ref().map(HeldLists::get),
+        status: slice_of(status.as_ref()),
+        degraded: bytes_of(degraded.as_ref()),
+        ids: ids.get()?,
+        labels: labels.get(),
+    };
+    take(&columns)
+}
+
 #[pyclass(name = "ColumnReducer", module = "tokenpulse._core", frozen)]
 pub struct PyColumnReducer(Mutex<Option<ColumnRun>>);
 
@@ -210,49 +260,7 @@ impl PyColumnReducer {
     }
 
     fn requests(&self, py: Python<'_>, name: &str, format: &str, columns: &Bound<'_, PyDict>) -> PyResult<()> {
-        let arrive = needed("arrive_ns", times(columns, "arrive_ns")?)?;
-        let absolute = HeldLists::column(columns, "token_ns", "token_offsets")?;
-        let relative = HeldLists::column(columns, "dt_ns", "token_offsets")?;
-        if absolute.is_some() && relative.is_some() {
-            return Err(PyValueError::new_err("columns must have token_ns or dt_ns, not both"));
-        }
-        let counts = HeldWhole::column(columns, "n", true)?;
-        let schedule = times(columns, "schedule_ns")?;
-        let prefill = times(columns, "prefill_ns")?;
-        let end = times(columns, "end_ns")?;
-        let first_token = times(columns, "first_token_ns")?;
-        let last_token = times(columns, "last_token_ns")?;
-        let output_tokens = times(columns, "output_tokens")?;
-        let prompt_tokens = times(columns, "prompt_tokens")?;
-        let preempt = HeldLists::column(columns, "preempt_ns", "preempt_offsets")?;
-        let resume = HeldLists::column(columns, "resume_ns", "resume_offsets")?;
-        let status = column(columns, "status", "uint8")?;
-        let degraded = column(columns, "degraded", "bool")?;
-        let ids = HeldIds::column(columns)?;
-        let labels = HeldLabels::column(columns)?;
-        let emissions = absolute.as_ref().or(relative.as_ref()).map(|lists| Emissions {
-            times: lists.get(),
-            relative: relative.is_some(),
-            counts: counts.as_ref().map(HeldWhole::get),
-        });
-        let columns = RequestColumns {
-            arrive_ns: slice(&arrive),
-            emissions,
-            schedule_ns: slice_of(schedule.as_ref()),
-            prefill_ns: slice_of(prefill.as_ref()),
-            end_ns: slice_of(end.as_ref()),
-            first_token_ns: slice_of(first_token.as_ref()),
-            last_token_ns: slice_of(last_token.as_ref()),
-            output_tokens: slice_of(output_tokens.as_ref()),
-            prompt_tokens: slice_of(prompt_tokens.as_ref()),
-            preempt_ns: preempt.as_ref().map(HeldLists::get),
-            resume_ns: resume.as_ref().map(HeldLists::get),
-            status: slice_of(status.as_ref()),
-            degraded: bytes_of(degraded.as_ref()),
-            ids: ids.get()?,
-            labels: labels.get(),
-        };
-        py.detach(|| self.with(|run| run.requests(name, format, &columns)))
+        with_requests(columns, |columns| py.detach(|| self.with(|run| run.requests(name, format, columns))))
     }
 
     fn events(&self, py: Python<'_>, name: &str, format: &str, columns: &Bound<'_, PyDict>) -> PyResult<()> {

@@ -49,7 +49,7 @@ mod _core {
     #[pymodule_export]
     use super::reduction::{reduce_bytes, reduce_paths};
     #[pymodule_export]
-    use super::replay::{replay, replay_bytes};
+    use super::replay::{replay, replay_bytes, replay_columns};
     #[pymodule_export]
     use super::rows::{read_rows, read_rows_bytes};
     #[pymodule_export]

@@ -165,12 +165,15 @@ pub fn reading(
     match reduced {
         Ok(reduction) => Ok(reduction),
         Err(Failure::Io(name, error)) => Err(os_error(&name, &error)),
-        Err(Failure::Format(name, found)) => {
-            Err(FormatError::new_err(format!("{name}: expected tokenpulse request or event lines, found none{found}")))
-        }
+        Err(Failure::Format(name, found)) => Err(none_of_ours(&name, &found)),
         Err(Failure::Settings(error)) => Err(to_python(error)),
         Err(Failure::Stopped) => Err(raised.unwrap_or_else(|| PyRuntimeError::new_err("stopped"))),
     }
+}
+
+/// An input in which no line is one of ours.
+pub fn none_of_ours(name: &str, found: &str) -> PyErr {
+    FormatError::new_err(format!("{name}: expected tokenpulse request or event lines, found none{found}"))
 }
 
 /// Tells how far a reading has come. What Python raises meanwhile, be it an interrupt, is the error.

@@ -3,12 +3,15 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tokenpulse_core::meter::Meter;
 use tokenpulse_core::strata::Key;
-use tokenpulse_io::{Failure, Machine, Reading, Replayed, Replaying, Source, replay as read};
+use tokenpulse_io::{Failure, Machine, Reading, Replayed, Replaying, Source};
+use tokenpulse_io::{replay as read, replay_columns as read_columns};
 
-use crate::errors::{FormatError, to_python};
+use crate::columns::with_requests;
+use crate::errors::to_python;
 use crate::meter::PyMeter;
-use crate::reduction::{os_error, set_inputs, tell};
+use crate::reduction::{none_of_ours, os_error, set_inputs, tell};
 
 /// Put a log through a meter; `-` is standard input. `on_pane` is called with each multiple of `every_ns`, before the
 /// first line at or past it is applied, and with the newest time at the end.
@@ -24,7 +27,8 @@ pub fn replay<'py>(
     progress: Option<Py<PyAny>>,
     threads: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    put(meter, Source::Path(path), (every_ns, by), on_pane, progress, Reading { threads, ..Reading::default() })
+    let reading = Reading { threads, ..Reading::default() };
+    put(meter, Source::Path(path), (every_ns, by, reading), &on_pane, progress.as_ref())
 }
 
 /// The same for a log already in memory, with the name it is reported under.
@@ -43,35 +47,70 @@ pub fn replay_bytes<'py>(
     chunk: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let reading = Reading { threads, plain, chunk, ..Reading::default() };
-    put(meter, Source::Bytes(name, content), (every_ns, by), on_pane, None, reading)
+    put(meter, Source::Bytes(name, content), (every_ns, by, reading), &on_pane, None)
+}
+
+/// Put requests in columns, as a ColumnReducer takes them, through a meter, in the order of their times.
+#[pyfunction]
+#[pyo3(signature = (meter, name, format, columns, *, every_ns, by, on_pane))]
+#[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "as Python hands them over")]
+pub fn replay_columns<'py>(
+    meter: &Bound<'py, PyMeter>,
+    name: &str,
+    format: &str,
+    columns: &Bound<'py, PyDict>,
+    every_ns: i64,
+    by: Vec<String>,
+    on_pane: Py<PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    with_requests(columns, |columns| {
+        through(meter, (every_ns, by, Reading::default()), &on_pane, None, |core, settings, progress, on_pane| {
+            read_columns((name, format), columns, core, settings, || progress(0, 0), on_pane)
+        })
+    })
 }
 
 fn put<'py>(
     meter: &Bound<'py, PyMeter>,
     source: Source,
-    (every_ns, by): (i64, Vec<String>),
-    on_pane: Py<PyAny>,
-    progress: Option<Py<PyAny>>,
-    reading: Reading,
+    settings: (i64, Vec<String>, Reading),
+    on_pane: &Py<PyAny>,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    through(meter, settings, on_pane, progress, |core, settings, progress, on_pane| {
+        read(source, core, settings, progress, on_pane)
+    })
+}
+
+/// Reads without the interpreter's lock, but for telling of moments and of how far the reading has come.
+fn through<'py>(
+    meter: &Bound<'py, PyMeter>,
+    (every_ns, by, reading): (i64, Vec<String>, Reading),
+    on_pane: &Py<PyAny>,
+    progress: Option<&Py<PyAny>>,
+    read: impl FnOnce(
+        &Meter,
+        &Replaying,
+        &mut dyn FnMut(u64, u64) -> bool,
+        &mut (dyn FnMut(i64) -> bool + Send),
+    ) -> Result<Replayed, Failure>
+    + Send,
 ) -> PyResult<Bound<'py, PyDict>> {
     let py = meter.py();
     let settings = Replaying { every_ns, by: by.iter().map(|name| Key::from_name(name)).collect(), reading };
-    let meter = meter.get();
-    meter.writable()?;
-    let core = meter.core();
+    meter.get().writable()?;
+    let core = meter.get().core();
     let (mut raised, mut refused) = (None, None);
     let replayed = py.detach(|| {
-        let progress = |done, total| tell(progress.as_ref(), done, total).map_err(|error| raised = Some(error)).is_ok();
-        let on_pane =
+        let mut progress = |done, total| tell(progress, done, total).map_err(|error| raised = Some(error)).is_ok();
+        let mut on_pane =
             |t| Python::attach(|py| on_pane.call1(py, (t,)).map_err(|error| refused = Some(error)).is_ok());
-        read(source, core, &settings, progress, on_pane)
+        read(core, &settings, &mut progress, &mut on_pane)
     });
     match replayed {
         Ok(replayed) => replayed_dict(py, replayed),
         Err(Failure::Io(name, error)) => Err(os_error(&name, &error)),
-        Err(Failure::Format(name, found)) => {
-            Err(FormatError::new_err(format!("{name}: expected tokenpulse request or event lines, found none{found}")))
-        }
+        Err(Failure::Format(name, found)) => Err(none_of_ours(&name, &found)),
         Err(Failure::Settings(error)) => Err(to_python(error)),
         Err(Failure::Stopped) => Err(refused.or(raised).unwrap_or_else(|| PyRuntimeError::new_err("stopped"))),
     }

@@ -87,6 +87,13 @@ pub struct Labels<'a> {
     pub values: Vec<String>,
 }
 
+impl Labels<'_> {
+    /// The value of a row, if it has one.
+    pub(crate) fn of(&self, row: usize) -> Option<&str> {
+        usize::try_from(self.codes[row]).ok().map(|code| self.values[code].as_str())
+    }
+}
+
 /// Requests as columns. A column that is there has a value for each row; [`ABSENT`] stands for none.
 #[derive(Clone, Debug, Default)]
 #[expect(missing_docs, reason = "as the fields of a request line")]
@@ -178,7 +185,7 @@ fn check_names(rows: usize, ids: &Ids<'_>, labels: &[Labels<'_>]) -> Result<()> 
 }
 
 impl RequestColumns<'_> {
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let rows = self.arrive_ns.len();
         for (name, column) in [
             ("schedule_ns", self.schedule_ns),

@@ -11,32 +11,32 @@ pub(super) struct Clock {
     every_ns: i64,
     horizon: Horizon,
     first: i64,
-    /// From here on a line brings moments.
-    due: i64,
+    /// From here on a line brings moments; it may lie beyond all times.
+    due: u64,
     told: Option<i64>,
 }
 
 impl Clock {
     pub fn new(every_ns: i64) -> Self {
-        Self { every_ns, horizon: Horizon::default(), first: i64::MAX, due: i64::MIN, told: None }
+        Self { every_ns, horizon: Horizon::default(), first: i64::MAX, due: 0, told: None }
     }
 
-    /// Reads a time. If it is the first at or past the next moment, says which moments come before it.
+    /// Reads a time.
     #[inline]
-    pub fn read(&mut self, t: i64) -> Option<Moments> {
+    pub fn read(&mut self, t: i64) -> Read {
         let before = self.horizon.newest();
         if !self.horizon.admits(t) {
-            return None;
+            return Read::Refused;
         }
         self.horizon.accept(t);
         self.first = self.first.min(t);
-        if t < self.due { None } else { self.moments(before, t) }
+        if (t as u64) < self.due { Read::Plain } else { self.moments(before, t).map_or(Read::Plain, Read::Moments) }
     }
 
     #[cold]
     fn moments(&mut self, before: Option<i64>, t: i64) -> Option<Moments> {
-        let next = self.due;
-        self.due = (t / self.every_ns).saturating_add(1).saturating_mul(self.every_ns);
+        let (next, every) = (self.due as i64, self.every_ns as u64);
+        self.due = (t as u64 / every + 1) * every;
         let until = t.min(before?.saturating_add(SILENCE_NS));
         (next <= until).then_some(Moments { next: Some(next), until, every_ns: self.every_ns })
     }
@@ -48,13 +48,24 @@ impl Clock {
 
     /// The earliest and the newest time.
     pub fn times(&self) -> Option<(i64, i64)> {
-        (self.first < i64::MAX).then_some(self.first).zip(self.horizon.newest())
+        self.horizon.newest().map(|newest| (self.first, newest))
     }
 
     /// The newest time, if the caller was told of no such moment.
     pub fn rest(&self) -> Option<i64> {
         self.times().map(|(_, newest)| newest).filter(|&newest| self.told.is_none_or(|told| newest > told))
     }
+}
+
+/// What a time means.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// It lies too far ahead.
+    Refused,
+    /// No moment comes before it.
+    Plain,
+    /// It is the first at or past the next moment: these come before it.
+    Moments(Moments),
 }
 
 /// Moments, one after the other.

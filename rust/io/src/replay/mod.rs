@@ -9,6 +9,8 @@
 
 mod clock;
 mod engine;
+mod held;
+mod request;
 mod writer;
 
 use std::sync::Arc;
@@ -18,7 +20,8 @@ use tokenpulse_core::Error;
 use tokenpulse_core::meter::Meter;
 use tokenpulse_core::strata::Key;
 
-use crate::batch::{Batch, Entry, What};
+use crate::batch::{Batch, Entry, RequestRow, What};
+use crate::columns::{RequestColumns, RequestOf};
 use crate::input::Failure;
 use crate::part::Id;
 use crate::pipeline::{Reading, each_batch};
@@ -27,6 +30,7 @@ use crate::reduce::Input;
 use crate::source::Source;
 pub(crate) use engine::EngineRecord;
 pub use engine::Machine;
+use held::{Held, apply_whole};
 use writer::Writer;
 
 /// How a log is replayed.
@@ -104,11 +108,16 @@ pub fn replay(
     let mut replay = Replay {
         input: Input { path: source.name().to_owned(), ..Input::default() },
         lines: 0,
+        held: None,
         writer: Writer::new(meter, settings, labels, on_pane),
     };
     let (total, hasher) = (source.size().unwrap_or(0), replay.writer.hasher());
     let over = AtomicBool::new(false);
-    let go_on = |bytes| !over.load(Ordering::Relaxed) && progress(bytes, total);
+    let mut done = 0;
+    let go_on = |bytes| {
+        done = bytes;
+        !over.load(Ordering::Relaxed) && progress(bytes, total)
+    };
     let reading = Reading { by_caller: true, ..settings.reading };
     let read = each_batch(source, reading, &asked, &hasher, go_on, |batch| {
         replay.take(batch);
@@ -117,9 +126,54 @@ pub fn replay(
         }
     });
     read?;
-    let Replay { mut input, writer, .. } = replay;
+    let Replay { mut input, mut writer, held, .. } = replay;
     if input.is_none_of_ours() {
         return Err(Failure::Format(input.path.clone(), input.first_fault()));
+    }
+    if let Some(held) = held
+        && !held.play(&mut writer, || progress(done, total))
+    {
+        return Err(Failure::Stopped);
+    }
+    let (requests, times, machine) = writer.finish().ok_or(Failure::Stopped)?;
+    input.requests = requests;
+    Ok(Replayed { input, times, machine })
+}
+
+/// Puts requests that are in memory as columns through a meter, in the order of their times. For `go_on` and `on_pane`
+/// see [`replay`]; there is no progress to tell.
+///
+/// # Errors
+///
+/// Columns that do not fit together, or wrong settings. Rows at fault are no errors.
+pub fn replay_columns(
+    (name, format): (&str, &str),
+    columns: &RequestColumns<'_>,
+    meter: &Meter,
+    settings: &Replaying,
+    mut go_on: impl FnMut() -> bool,
+    on_pane: impl FnMut(i64) -> bool,
+) -> Result<Replayed, Failure> {
+    settings.check().map_err(Failure::Settings)?;
+    columns.check().map_err(Failure::Settings)?;
+    let mut writer = Writer::new(meter, settings, settings.labels(), on_pane);
+    let mut input = Input { path: name.to_owned(), given_format: Some(format.to_owned()), ..Input::default() };
+    let mut held = Held::default();
+    let (mut times, mut counts) = (Vec::new(), Vec::new());
+    let wanted: Vec<_> =
+        writer.labels().iter().map(|want| columns.labels.iter().find(|label| label.name == *want)).collect();
+    for row in 0..columns.arrive_ns.len() {
+        input.lines += 1;
+        match RequestOf::read(columns, row, &mut times, &mut counts) {
+            Err(refused) => input.skip(input.lines, refused),
+            Ok(RequestOf { arrive, prompt_tokens, events, ended }) => {
+                let label = |want: usize| wanted.get(want).copied().flatten().and_then(|label| label.of(row));
+                held.request(arrive, writer.bearing_of((prompt_tokens, 0), label), &events, ended);
+            }
+        }
+    }
+    if !held.play(&mut writer, &mut go_on) {
+        return Err(Failure::Stopped);
     }
     let (requests, times, machine) = writer.finish().ok_or(Failure::Stopped)?;
     input.requests = requests;
@@ -131,6 +185,8 @@ struct Replay<'a, P> {
     input: Input,
     /// Lines of the batches before.
     lines: u64,
+    /// What must be put in order first.
+    held: Option<Held>,
     writer: Writer<'a, P>,
 }
 
@@ -154,8 +210,7 @@ impl<P: FnMut(i64) -> bool> Replay<'_, P> {
         match entry.what {
             What::Request(which) => {
                 self.input.kinds.0 += 1;
-                self.writer.request(id, batch, entry.t, &batch.requests[which as usize]);
-                return;
+                return self.request(id, batch, entry.t, &batch.requests[which as usize]);
             }
             What::Refused(which) => {
                 let refused = batch.refused[which as usize].clone();
@@ -164,12 +219,43 @@ impl<P: FnMut(i64) -> bool> Replay<'_, P> {
                 self.input.skip(self.lines + u64::from(entry.line) + 1, refused);
                 return;
             }
-            What::Event(event) => self.writer.event(id, entry.t, event),
-            What::Arrive(which) => self.writer.arrive(id, batch, entry.t, &batch.arrivals[which as usize]),
-            What::End { status, degraded } => self.writer.end(id, entry.t, status, degraded),
-            What::Engine(which) => self.writer.engine(entry.t, &batch.engine[which as usize], &batch.hashes),
-            What::Other => {}
+            What::Event(event) if self.held.is_none() => self.writer.event(id, entry.t, event),
+            _ => self.event(id, batch, entry),
         }
         self.input.kinds.1 += 1;
+    }
+
+    /// Takes an event line.
+    fn event(&mut self, id: Id<'_>, batch: &Batch, entry: &Entry) {
+        let t = entry.t;
+        if let What::Arrive(which) = entry.what {
+            let bearing = self.writer.bearing(batch, &batch.arrivals[which as usize]);
+            return match &mut self.held {
+                Some(held) => held.arrive(id, t, bearing),
+                None => self.writer.arrive(id, t, bearing),
+            };
+        }
+        match (&mut self.held, entry.what) {
+            (Some(held), What::Event(event)) => held.event(id, t, event),
+            (None, What::Event(event)) => self.writer.event(id, t, event),
+            (Some(held), What::End { status, degraded }) => held.end(id, t, status, degraded),
+            (None, What::End { status, degraded }) => self.writer.end(id, t, status, degraded),
+            (Some(held), What::Engine(which)) => held.engine(t, &batch.engine[which as usize], &batch.hashes),
+            (None, What::Engine(which)) => self.writer.engine(t, &batch.engine[which as usize], &batch.hashes),
+            (_, What::Arrive(_) | What::Request(_) | What::Other | What::Refused(_)) => {}
+        }
+    }
+
+    /// Takes a finished request. If it is the first line, all of the log must be put in order.
+    fn request(&mut self, id: Id<'_>, batch: &Batch, t: i64, row: &RequestRow) {
+        let events = row.events(batch);
+        let bearing = self.writer.bearing(batch, &row.arrival);
+        if self.input.kinds == (1, 0) {
+            self.held = Some(Held::default());
+        }
+        match &mut self.held {
+            Some(held) => held.request(t, bearing, &events, Some(events.status)),
+            None => apply_whole(&mut self.writer, id, t, bearing, &events),
+        }
     }
 }

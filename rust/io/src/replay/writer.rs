@@ -1,13 +1,14 @@
 //! The calls to a meter, in the order of the events, and the ids of requests in flight.
 
 use hashbrown::DefaultHashBuilder;
-use tokenpulse_core::meter::Meter;
-use tokenpulse_core::request::{Event, Status};
+use tokenpulse_core::meter::{Meter, Named};
+use tokenpulse_core::request::{Event, Metric, Status};
 use tokenpulse_core::strata::Key;
 
-use super::clock::Clock;
+use super::clock::{Clock, Moments, Read};
+use super::request::{Act, Timed};
 use super::{Machine, Replaying};
-use crate::batch::{ArrivalRow, Batch, EngineRow, RequestRow};
+use crate::batch::{ArrivalRow, Batch, EngineRow};
 use crate::flights::{Flights, HasId};
 use crate::part::Id;
 
@@ -15,6 +16,14 @@ use crate::part::Id;
 const UNKNOWN: i64 = -1;
 /// Tokens that are handed over together.
 const TOGETHER: usize = 256;
+
+/// What a request bears when it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bearing {
+    prompt_tokens: i64,
+    cached_tokens: i64,
+    class: u32,
+}
 
 /// A request in flight.
 struct InFlight {
@@ -93,17 +102,27 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
         (!self.stopped).then(|| (self.requests, self.clock.times(), self.machine))
     }
 
-    /// Reads the time of an event that is applied next.
+    /// Reads the time of an event that is applied next; whether it is one, and not too far ahead.
     #[inline]
-    fn at(&mut self, t: i64) {
-        if let Some(moments) = self.clock.read(t) {
-            self.flush();
-            for moment in moments {
-                self.clock.tell(moment);
-                if !(self.on_pane)(moment) {
-                    self.stopped = true;
-                    return;
-                }
+    fn at(&mut self, t: i64) -> bool {
+        match self.clock.read(t) {
+            Read::Refused => false,
+            Read::Plain => true,
+            Read::Moments(moments) => {
+                self.tell(moments);
+                true
+            }
+        }
+    }
+
+    #[cold]
+    fn tell(&mut self, moments: Moments) {
+        self.flush();
+        for moment in moments {
+            self.clock.tell(moment);
+            if !(self.on_pane)(moment) {
+                self.stopped = true;
+                return;
             }
         }
     }
@@ -165,18 +184,12 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
     }
 
     /// Takes an arrival, unless one of its id is in flight.
-    pub fn arrive(&mut self, id: Id<'_>, batch: &Batch, t: i64, row: &ArrivalRow) {
+    pub fn arrive(&mut self, id: Id<'_>, t: i64, bearing: Bearing) {
         self.after_tokens(t);
-        let class = self.class(batch, row);
-        let known = self.handle(id);
-        if known != UNKNOWN && !self.meter.arrive_again(t, known) {
+        if !self.is_free(id, t) {
             return;
         }
-        let handle = self.meter.arrive(t, row.prompt_tokens as i64, row.cached_tokens as i64, class);
-        if handle < 0 {
-            return;
-        }
-        self.requests += 1;
+        let Some(handle) = self.admit(t, bearing) else { return };
         // Every line was checked as a whole.
         let text = std::str::from_utf8(id.bytes).unwrap_or_default();
         self.flights.insert(id.hash, InFlight { id: text.into(), handle });
@@ -185,17 +198,78 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
         }
     }
 
-    /// The class of a request, by what it bears when it arrives.
-    fn class(&self, batch: &Batch, row: &ArrivalRow) -> u32 {
+    /// Whether a request of this id may arrive: none is in flight, or it is found lost.
+    fn is_free(&mut self, id: Id<'_>, t: i64) -> bool {
+        let known = self.handle(id);
+        known == UNKNOWN || self.meter.arrive_again(t, known)
+    }
+
+    /// The handle of a request that arrives, if there is room for it.
+    fn admit(&mut self, t: i64, bearing: Bearing) -> Option<i64> {
+        let Bearing { prompt_tokens, cached_tokens, class } = bearing;
+        let handle = self.meter.arrive(t, prompt_tokens, cached_tokens, class);
+        self.requests += u64::from(handle >= 0);
+        (handle >= 0).then_some(handle)
+    }
+
+    /// Takes the arrival of a request whose events are all known, and are told by its handle: if it has an id, unless
+    /// one of that id is in flight.
+    pub fn arrive_whole(&mut self, id: Option<Id<'_>>, t: i64, bearing: Bearing) -> Option<i64> {
+        self.after_tokens(t);
+        let free = id.is_none_or(|id| self.is_free(id, t));
+        if free { self.admit(t, bearing) } else { None }
+    }
+
+    /// Takes what happens to such a request; its newest time is kept with it.
+    pub fn act(&mut self, handle: i64, bearing: Bearing, (arrival, newest): (i64, &mut i64), act: Timed) {
+        let Timed { t, act, .. } = act;
+        if let Act::End { timed: false, status, degraded } = act {
+            self.after_tokens(*newest);
+            return self.meter.end(*newest, &[handle], status, degraded);
+        }
+        if self.at(t) {
+            *newest = t.max(*newest);
+        }
+        if let Act::Event(Event::Tokens(k)) = act {
+            return self.emission(handle, t, k as i64);
+        }
+        self.flush();
+        match act {
+            Act::Event(event) => self.milestone(handle, t, event),
+            Act::FirstToken if t >= arrival => {
+                self.meter.observe(Some(t), Metric::Ttft, bearing.class, &[t - arrival], [0; 4]);
+            }
+            Act::FirstToken => {}
+            Act::Tokens(n) => self.meter.count(t, Named::OutputTokens, n as i64, bearing.class),
+            Act::End { status, degraded, .. } => self.meter.end(t, &[handle], status, degraded),
+        }
+    }
+
+    /// What a request bears when it arrives.
+    pub fn bearing(&self, batch: &Batch, row: &ArrivalRow) -> Bearing {
         let borne = &batch.labels[row.labels.start as usize..row.labels.end as usize];
         // Of a label given twice the last counts.
-        let value = |want: usize| borne.iter().rev().find(|label| label.want as usize == want);
-        let labels: Vec<(&str, &str)> = (self.labels.iter().enumerate())
-            .filter_map(|(want, name)| Some((name.as_str(), batch.str(value(want)?.value))))
-            .collect();
-        let prompt_tokens = self.by_length.then_some(row.prompt_tokens as i64);
+        let label = |want: usize| borne.iter().rev().find(|label| label.want as usize == want);
+        self.bearing_of((row.prompt_tokens, row.cached_tokens), |want| label(want).map(|label| batch.str(label.value)))
+    }
+
+    /// The same, of prompt and cached tokens and the values of the labels that are asked for.
+    pub fn bearing_of<'b>(
+        &self,
+        (prompt_tokens, cached_tokens): (u64, u64),
+        value: impl Fn(usize) -> Option<&'b str>,
+    ) -> Bearing {
+        let labels: Vec<(&str, &str)> =
+            (self.labels.iter().enumerate()).filter_map(|(want, name)| Some((name.as_str(), value(want)?))).collect();
+        let (prompt_tokens, cached_tokens) = (prompt_tokens as i64, cached_tokens as i64);
         // Numbers and names were checked before.
-        self.meter.classify(prompt_tokens, &labels).unwrap_or_default()
+        let class = self.meter.classify(self.by_length.then_some(prompt_tokens), &labels).unwrap_or_default();
+        Bearing { prompt_tokens, cached_tokens, class }
+    }
+
+    /// The labels that are asked for.
+    pub fn labels(&self) -> &[String] {
+        &self.labels
     }
 
     /// Forgets the ids of requests that are no longer in flight.
@@ -240,7 +314,4 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
             EngineRow::Clear => self.meter.kv_clear(t),
         }
     }
-
-    /// Takes a finished request.
-    pub fn request(&mut self, _id: Id<'_>, _batch: &Batch, _t: i64, _row: &RequestRow) {}
 }
