@@ -5,8 +5,8 @@
     BENCH_SMOKE=1 python benches/judging/diagnosis.py        # two tuning seeds at one intensity, to see that it works
 
 Seeds that were looked at while faults or the table of what explains what were changed (1000 to 1099) are no judges:
-1 to 20 judge faults, 201 to 260 healthy runs. Every healthy run is judged three times: by its own first third, against
-another healthy run of the same rate and another length mix, and against one of the same mix.
+1 to 20 judge faults, 201 to 260 healthy runs. A healthy run is judged twice: by its own first third, and against
+another healthy run of the same rate, of the same mix of lengths or of another one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Judged:
     first: str
     found: dict[str, float]
     not_judged: list[str]
-    how: str = "thirds"
+    how: str = "first third"
     seconds: float = 0.0
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -97,47 +97,45 @@ def _judged(diagnosis: tokenpulse.Diagnosis, **known: Any) -> Judged:
     )
 
 
-def faulty(
-    seeds: Sequence[int], intensities: Sequence[float], rates: Sequence[float], asked: Asked
-) -> Iterator[Judged]:
-    """Every fault at every intensity, rate and seed."""
+def faulty(seeds: Sequence[int], intensities: Sequence[float], asked: Asked) -> Iterator[Judged]:
+    """Every fault at every intensity with every seed; rates take turns."""
     for fault in asked.faults:
         for intensity in intensities:
-            for rate in rates:
-                for seed in seeds:
-                    begun = time.perf_counter()
-                    run = drive(seed, rate, asked.duration, f"{fault}:{intensity}")
-                    yield _judged(
-                        tokenpulse.diagnose(run),
-                        fault=fault,
-                        intensity=intensity,
-                        seed=seed,
-                        rate=rate,
-                        seconds=time.perf_counter() - begun,
-                    )
+            for n, seed in enumerate(seeds):
+                rate = asked.rates[n % len(asked.rates)]
+                begun = time.perf_counter()
+                run = drive(seed, rate, asked.duration, f"{fault}:{intensity}")
+                yield _judged(
+                    tokenpulse.diagnose(run),
+                    fault=fault,
+                    intensity=intensity,
+                    seed=seed,
+                    rate=rate,
+                    seconds=time.perf_counter() - begun,
+                )
 
 
 def healthy(seeds: Sequence[int], asked: Asked) -> Iterator[Judged]:
-    """Healthy runs, each by itself and against two others."""
-    for n, seed in enumerate(seeds):
-        rate = HEALTHY_RATES[n % len(HEALTHY_RATES)]
-        mix, other = MIXES[n % len(MIXES)], MIXES[(n + 1) % len(MIXES)]
-        run = drive(seed, rate, asked.duration, **mix)
-        baselines = {
-            "thirds": None,
-            "another mix": drive(seed + 5000, rate, asked.duration, **other),
-            "another run": drive(seed + 6000, rate, asked.duration, **mix),
-        }
-        for how, baseline in baselines.items():
-            yield _judged(
-                tokenpulse.diagnose(run, baseline),
-                fault="healthy",
-                intensity=0.0,
-                seed=seed,
-                rate=rate,
-                how=how,
-                extra={"mix": mix},
-            )
+    """Healthy runs in threes of one rate, the third of another mix of lengths; each is held against its first third,
+    and against the next of the three."""
+    for first in range(0, len(seeds), 3):
+        group = list(range(first, min(first + 3, len(seeds))))
+        rate = HEALTHY_RATES[first // 3 % len(HEALTHY_RATES)]
+        mixes = [MIXES[(first // 3 + (n - first) // 2) % len(MIXES)] for n in group]
+        runs = [drive(seeds[n], rate, asked.duration, **mix) for n, mix in zip(group, mixes, strict=True)]
+        for n, run in enumerate(runs):
+            other = (n + 1) % len(runs)
+            against = "another run" if mixes[n] == mixes[other] else "another mix"
+            for how, baseline in (("first third", None), (against, runs[other])):
+                yield _judged(
+                    tokenpulse.diagnose(run, baseline),
+                    fault="healthy",
+                    intensity=0.0,
+                    seed=seeds[group[n]],
+                    rate=rate,
+                    how=how,
+                    extra={"mix": mixes[n], "baseline mix": mixes[other] if baseline else mixes[n]},
+                )
 
 
 def matrix(judged: Sequence[Judged]) -> str:
@@ -163,6 +161,7 @@ class Asked:
     """What the command line asked for."""
 
     duration: str
+    rates: tuple[float, ...]
     faults: tuple[str, ...]
 
 
@@ -186,10 +185,10 @@ def main() -> int:
     parser.add_argument("-v", "--verbose", action="store_true", help="print every run that was judged wrongly")
     parser.add_argument("-o", "--output", type=Path, help="every run as a line of JSON")
     options = parser.parse_args()
-    asked = Asked(options.duration, tuple(name for name in options.faults.split(",") if name))
     intensities, rates = ([float(n) for n in text.split(",")] for text in (options.intensities, options.rates))
+    asked = Asked(options.duration, tuple(rates), tuple(name for name in options.faults.split(",") if name))
     judged: list[Judged] = []
-    runs = [faulty(options.seeds, intensities, rates, asked)]
+    runs = [faulty(options.seeds, intensities, asked)]
     if not options.no_healthy:
         runs.append(healthy(options.healthy, asked))
     with open(options.output or os.devnull, "w") as lines:

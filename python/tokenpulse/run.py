@@ -75,6 +75,7 @@ class Run:
         self._start_ns: int | None = None
         self._first = NOTHING
         self._newest: Totals | None = None
+        self._before = NOTHING
         self._moments: _Thinned[Totals] = _Thinned(MOST_MOMENTS)
         self._panes: _Thinned[Pane] = _Thinned(MOST_PANES)
 
@@ -94,23 +95,29 @@ class Run:
         (name,) = path_names(path)
         run = cls(name, whole=True)
 
-        def meter(itl_rule: str | None) -> Meter:
-            return Meter(slo or (), windows=(), burn=False, itl=itl_rule or "token", kv=KVTracker())
+        meters: list[Meter] = []
+
+        def make(itl_rule: str | None) -> Meter:
+            meters.append(Meter(slo or (), windows=(), burn=False, itl=itl_rule or "token", kv=KVTracker()))
+            return meters[0]
 
         told = replay(
             name,
-            meter,
+            make,
             lambda meter, t_ns: run.take(meter.snapshot(t_ns)),
             every_ns=SECOND_NS,
             by=("prompt_length",),
             progress=progress,
         )
+        if told["newest_ns"] is not None:
+            run.take(meters[0].snapshot())  # with what is told of its last moment
         run.machine = dict(told["machine"])
         run.notices = list(told["notices"])
         return run
 
     def take(self, snapshot: Snapshot) -> None:
-        """Take note of a snapshot of the run's meter; about once a second. ValueError for one older than the last."""
+        """Take note of a snapshot of the run's meter; about once a second. One of the same time as the last takes its
+        place. ValueError for one that is older."""
         reading = snapshot.reading()
         if reading["t_ns"] is None:
             return
@@ -120,6 +127,10 @@ class Run:
             raise ValueError(
                 f"snapshots must come in the order of their times: got one at {totals.t_ns} ns after {before.t_ns} ns"
             )
+        self.slos = snapshot.slos
+        if before is not None and totals.t_ns == before.t_ns:
+            self._take_again(before, totals)
+            return
         if before is None:
             first = reading["first_event_ns"]
             self._start_ns = first if self._whole and first is not None else totals.t_ns
@@ -127,11 +138,21 @@ class Run:
                 self._first = totals
         start = self._start_ns if before is None else before.t_ns
         assert start is not None
-        self._newest = totals
-        self.slos = snapshot.slos
+        self._newest, self._before = totals, self._first if before is None else before
         if totals.t_ns > start:
-            self._panes.add(totals.pane_since(self._first if before is None else before, start))
+            self._panes.add(totals.pane_since(self._before, start))
             self._moments.add(totals)
+
+    def _take_again(self, before: Totals, totals: Totals) -> None:
+        """More has happened at the newest time than was known."""
+        self._newest = totals
+        panes, moments = self._panes.kept, self._moments.kept
+        if self._first is before:
+            self._first = totals
+        if moments and moments[-1] is before:
+            moments[-1] = totals
+        if panes and panes[-1].end_ns == totals.t_ns:
+            panes[-1] = totals.pane_since(self._before, panes[-1].start_ns)
 
     @property
     def seconds(self) -> float:

@@ -83,6 +83,23 @@ def test_a_live_run_begins_at_the_first_snapshot_that_it_takes() -> None:
         run.take(meter.snapshot(6 * SECOND))
 
 
+def test_a_second_snapshot_of_one_moment_takes_the_place_of_the_first() -> None:
+    meter, run = Meter(), Run(whole=True)
+    meter.add(0, comm_ns=0)
+    for second in range(1, 4):
+        run.take(meter.snapshot(second * SECOND))
+        meter.add(second * SECOND, comm_ns=1)
+        run.take(meter.snapshot(second * SECOND))
+    assert run.whole.added["comm_ns"] == 3
+    assert [pane.comm_ns for pane in run.whole.panes or ()] == [1, 1, 1]
+    live = Run()
+    live.take(meter.snapshot(3 * SECOND))
+    meter.add(3 * SECOND, comm_ns=5)
+    live.take(meter.snapshot(3 * SECOND))
+    live.take(meter.snapshot(4 * SECOND))
+    assert live.whole.added["comm_ns"] == 0
+
+
 def test_thirds_lie_inside_the_run() -> None:
     run = Run(whole=True)
     told(range(31), run)
