@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, cast
 
 from tokenpulse import api, compressed, engine, readers, sketches
 from tokenpulse.analysis.batch import Gauges
 from tokenpulse.analysis.capacity import PER_GOOD, PER_HOUR, TARGETS, Budget, Capacity, Placed, capacity_of
 from tokenpulse.comparing import Source, report_of
-from tokenpulse.grammar import AUTO, slo_sets
+from tokenpulse.grammar import AUTO, Path, slo_sets
 from tokenpulse.meter import Meter
 from tokenpulse.model import SLO
 from tokenpulse.reporting import Report
@@ -36,6 +36,7 @@ def capacity(
     kv_tokens: float | None = None,
     block_tokens: int | None = None,
     tokens_held: float | None = None,
+    varied: tuple[str, Sequence[float | str]] | None = None,
     itl: str | None = None,
     from_: str | float | None = None,
     to: str | float | None = None,
@@ -52,6 +53,7 @@ def capacity(
     line says, else 1. `cost_limit`: the most that a good request may cost, or with `"/h"` at its end the hour.
     `kv_tokens`: tokens that the KV cache has room for, `block_tokens`: tokens of one of its blocks, `tokens_held`:
     tokens in the cache of a running request on average; each where the log's gauges and `ready` line do not tell.
+    `varied`: where the runs differ in a setting of the system and not in their rate, its name and its value in each.
     `from_`, `to`, `steady`, `itl`, `threads`: as for `report`.
 
     Raises as `report` and `compare` do; ValueError where a run has no requests to judge.
@@ -70,29 +72,35 @@ def capacity(
     given = Gauges(kv_tokens=kv_tokens, block_tokens=block_tokens, tokens_held=tokens_held)
     placed = []
     for source, one in zip(sources, known, strict=True):
+        gauges, machine = Gauges(), dict[str, float]()
         if one is not None:
             found = [(_name_of(source, one), one)]
         else:
-            assert isinstance(source, (str, os.PathLike))
-            found = api.each_run(source, again=any(cut.values()), **settings)
-        gauges, machine = (Gauges(), {}) if one is not None else engine_of(os.fspath(source))  # type: ignore[arg-type]
+            path = os.fspath(cast(Path, source))
+            found = api.each_run(path, again=any(cut.values()), **settings)
+            gauges, machine = engine_of(path)
+        gauges = gauges.with_given(given, machine.get("kv_block_tokens"))
         for name, report in found:
-            if "requests" in report.absent or "goodput" in report.absent:
-                raise ValueError(f"{name}: {report.absent.get('requests') or report.absent['goodput']}")
-            if "latency" in report.absent:
-                raise ValueError(f"{name}: {report.absent['latency']}, so that no request can be judged")
-            placed.append(
-                Placed(
-                    name=name,
-                    path=name,
-                    run=report,
-                    gpus=gpus if gpus is not None else machine.get("gpus"),
-                    gauges=gauges.with_given(given, machine.get("kv_block_tokens")),
-                )
-            )
-    short = short_names([one.path for one in placed])
-    named = [replace(one, name=name) for one, name in zip(placed, short, strict=True)]
-    return capacity_of(named, targets=targets, budget=budget)
+            _check(name, report)
+            count = machine.get("gpus") if gpus is None else gpus
+            placed.append(Placed(name=name, path=name, run=report, gpus=count, gauges=gauges))
+    placed = [
+        replace(one, name=name) for one, name in zip(placed, short_names([one.path for one in placed]), strict=True)
+    ]
+    if varied is None:
+        return capacity_of(placed, targets=targets, budget=budget)
+    axis, values = varied
+    if len(values) != len(placed):
+        raise ValueError(f"{axis} must have a value for each run: got {len(values)} for {len(placed)} runs")
+    placed = [replace(one, setting=value) for one, value in zip(placed, values, strict=True)]
+    return capacity_of(placed, targets=targets, budget=budget, axis=axis)
+
+
+def _check(name: str, report: Report) -> None:
+    """Raise ValueError for a run without requests that could be judged."""
+    for figure in ("requests", "latency", "goodput"):
+        if figure in report.absent:
+            raise ValueError(f"{name}: no request can be judged: {report.absent[figure]}")
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

@@ -53,7 +53,7 @@ class Placed:
     run: Run
     gpus: float | None = None
     gauges: Gauges = field(default_factory=Gauges)
-    setting: float | None = None
+    setting: float | str | None = None
     """The value of what was varied, where that is not the rate."""
 
 
@@ -85,7 +85,7 @@ class Capacity:
     confidence: float
     price: Figures | None
     runs: list[Figures]
-    """In order of the axis; those that have no place on it last."""
+    """In order of their rates, those that have none last; by a setting, in the order given."""
     slos: list[Figures]
     """By SLO set: each run's verdict in the order of `runs`, the highest rates, the best run."""
     warnings: list[str]
@@ -111,8 +111,7 @@ def capacity_of(
     slos = [slo for slo in placed[0].run.slos if all(slo in one.run.slos for one in placed)]
     if not slos:
         raise ValueError("capacity needs an SLO set that judged all runs: give --slo ttft=..,tpot=..")
-    where = {id(one): offered(one.run) if axis == RATE else one.setting for one in placed}
-    ordered = sorted(placed, key=lambda one: math.inf if (x := where[id(one)]) is None else x)
+    ordered = sorted(placed, key=_rate_or_last) if axis == RATE else list(placed)
     rows = [_row(one) for one in ordered]
     level = 1 - (1 - CONFIDENCE) / len(ordered)
     judged = [_judged(slo, ordered, rows, level, targets if axis == RATE else (), budget) for slo in slos]
@@ -124,6 +123,11 @@ def capacity_of(
         slos=judged,
         warnings=list(warnings(ordered, rows, judged, axis == RATE)),
     )
+
+
+def _rate_or_last(one: Placed) -> float:
+    rate = offered(one.run)
+    return math.inf if rate is None else rate
 
 
 def offered(run: Run) -> float | None:
@@ -207,7 +211,7 @@ def _verdict(slo: SLO, one: Placed, limits: Sequence[str], level: float, budget:
     if judged:
         counts = _counts(place)
         depends = Dependence.of(None if "timeline" in run.absent else run.reduction["timeline"])
-        independent = depends.independent(judged, depends.share(*counts), level)
+        independent = float(depends.independent(judged, depends.share(*counts), level))
         low, high = wilson(attained * independent, independent, normal_quantile(level))
         interval = [low if attained else 0.0, high if attained < 1 else 1.0]
     spent = None if budget is None else budget.per_second(one.gpus)

@@ -3,12 +3,14 @@
 Guarantees. What is known at some rates is never carried beyond them: above all of them the answer is "at least", below
 "under". The interval takes nothing of the share's course for granted but that it does not rise: it reaches from the
 highest rate at which the share is surely at the target or over it to the lowest at which it is surely under it, all of
-these certainties holding together with the confidence asked for. The estimate inside is a straight line's, between
-neighbours of the falling curve that fits best (isotonic regression), which lies below a curve that falls ever faster.
+these certainties holding together with the confidence asked for. The estimate inside is of the falling curve that fits
+best (isotonic regression), its points joined by logistic curves: straight lines of the log-odds, as a share that stays
+near 1 and then drops is described well by, and by straight lines of the share badly.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -54,8 +56,9 @@ def crossing(points: Sequence[Point], target: float) -> Crossing | None:
 
     >>> def point(rate, share):
     ...     return Point(rate, share, 1000, (share - 0.02, min(1.0, share + 0.02)))
-    >>> crossing([point(10, 1.0), point(20, 0.95), point(30, 0.45)], 0.9)
-    Crossing(how='between', rate=21.0, low=20, high=30)
+    >>> found = crossing([point(10, 1.0), point(20, 0.95), point(30, 0.45)], 0.9)
+    >>> found.how, round(found.rate, 1), found.low, found.high
+    ('between', 22.4, 20, 30)
     >>> crossing([point(10, 1.0), point(20, 0.95)], 0.9)
     Crossing(how='at least', rate=20, low=20, high=None)
     """
@@ -64,15 +67,18 @@ def crossing(points: Sequence[Point], target: float) -> Crossing | None:
         return None
     low = max((one.rate for one in ordered if one.interval[0] >= target), default=None)
     high = min((one.rate for one in ordered if one.interval[1] < target), default=None)
-    rates, shares = fitted(ordered)
-    kept = [number for number, share in enumerate(shares) if share >= target]
+    levels = _levels(ordered)
+    kept = [number for number, level in enumerate(levels) if level.share >= target]
     if not kept:
-        return Crossing(UNDER, rates[0], low, high)
-    last = kept[-1]
-    if last == len(rates) - 1:
-        return Crossing(AT_LEAST, rates[-1], low, high)
-    part = (shares[last] - target) / (shares[last] - shares[last + 1])
-    return Crossing(BETWEEN, rates[last] + part * (rates[last + 1] - rates[last]), low, high)
+        return Crossing(UNDER, levels[0].rates[0], low, high)
+    last = levels[kept[-1]]
+    if last is levels[-1]:
+        return Crossing(AT_LEAST, last.rates[-1], low, high)
+    begin, end = last.rates[-1], levels[kept[-1] + 1].rates[0]
+    # A level that keeps the target may be of so few cases that its odds, with half a case on either side, do not.
+    above, below, wanted = last.log_odds, levels[kept[-1] + 1].log_odds, math.log(target / (1 - target))
+    part = (above - wanted) / (above - below)
+    return Crossing(BETWEEN, begin + min(1.0, max(0.0, part)) * (end - begin), low, high)
 
 
 def fitted(points: Sequence[Point]) -> tuple[list[float], list[float]]:
@@ -82,17 +88,61 @@ def fitted(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     >>> fitted([Point(1, 0.9, 1, (0, 1)), Point(2, 0.96, 2, (0, 1)), Point(3, 0.5, 1, (0, 1))])
     ([1, 2, 3], [0.94, 0.94, 0.5])
     """
-    groups: list[tuple[list[float], float, float]] = []
+    levels = _levels(points)
+    return [rate for level in levels for rate in level.rates], [level.share for level in levels for _ in level.rates]
+
+
+def course(points: Sequence[Point], steps: int = 24) -> tuple[list[float], list[float]]:
+    """Rates and shares along the curve by which a crossing is estimated, at the points and in steps between them."""
+    rates: list[float] = []
+    shares: list[float] = []
+    levels = _levels(points)
+    for level, after in zip(levels, [*levels[1:], None], strict=True):
+        rates += level.rates
+        shares += [level.share] * len(level.rates)
+        for step in range(1, steps if after is not None else 0):
+            assert after is not None
+            part = step / steps
+            odds = level.log_odds + part * (after.log_odds - level.log_odds)
+            rates.append(level.rates[-1] + part * (after.rates[0] - level.rates[-1]))
+            shares.append(1 / (1 + math.exp(-odds)))
+    return rates, shares
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Neighbouring rates at which the fitted share is the same."""
+
+    rates: list[float]
+    total: float
+    """The weighted sum of their shares."""
+    weight: float
+
+    @property
+    def share(self) -> float:
+        return self.total / self.weight
+
+    @property
+    def log_odds(self) -> float:
+        """With half a case more on either side, so that a share of 1 or 0 has odds, too."""
+        return math.log((self.total + 0.5) / (self.weight - self.total + 0.5))
+
+    def with_after(self, other: _Level) -> _Level:
+        return _Level([*self.rates, *other.rates], self.total + other.total, self.weight + other.weight)
+
+
+def _levels(points: Sequence[Point]) -> list[_Level]:
+    """In order of rate; their shares fall."""
+    each: list[_Level] = []
     for one in sorted(points, key=lambda one: one.rate):
-        if groups and groups[-1][0][-1] == one.rate:
-            at, total, weight = groups.pop()
-            groups.append((at, total + one.share * one.weight, weight + one.weight))
-        else:
-            groups.append(([one.rate], one.share * one.weight, one.weight))
-    level: list[tuple[list[float], float, float]] = []
-    for at, total, weight in groups:
-        while level and level[-1][1] * weight <= total * level[-1][2]:
-            before, its_total, its_weight = level.pop()
-            at, total, weight = before + at, its_total + total, its_weight + weight
-        level.append((at, total, weight))
-    return [rate for at, _, _ in level for rate in at], [total / weight for at, total, weight in level for _ in at]
+        level = _Level([one.rate], one.share * one.weight, one.weight)
+        if each and each[-1].rates[0] == one.rate:
+            before = each.pop()
+            level = _Level([one.rate], before.total + level.total, before.weight + level.weight)
+        each.append(level)
+    levels: list[_Level] = []
+    for level in each:
+        while levels and levels[-1].share <= level.share:
+            level = levels.pop().with_after(level)
+        levels.append(level)
+    return levels

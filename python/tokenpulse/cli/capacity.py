@@ -33,6 +33,11 @@ from tokenpulse.model import ITL_RULES
 @click.option("--kv-tokens", type=float, metavar="N", help="Tokens that the KV cache has room for.")
 @click.option("--block-tokens", type=int, metavar="N", help="Tokens of a block, for logs that tell blocks.")
 @click.option("--tokens-held", type=float, metavar="N", help="Tokens in the KV cache of a running request, on average.")
+@click.option(
+    "--varied",
+    metavar="batch_max=32,64",
+    help="What differs between the runs where it is not their rate, and its value in each.",
+)
 @click.option("--itl", type=click.Choice(ITL_RULES), help="As for report. [token, or what a file has]")
 @click.option("--plot", "plot", metavar="FILE", help="Draw the first SLO set's rates into FILE (.svg or .png).")
 @cut_options
@@ -49,6 +54,7 @@ def capacity(
     kv_tokens: float | None,
     block_tokens: int | None,
     tokens_held: float | None,
+    varied: str | None,
     itl: str | None,
     plot: str | None,
     begin: str | None,
@@ -77,6 +83,7 @@ def capacity(
             kv_tokens=kv_tokens,
             block_tokens=block_tokens,
             tokens_held=tokens_held,
+            varied=None if varied is None else _varied(varied),
             itl=itl,
             from_=begin,
             to=end,
@@ -85,6 +92,18 @@ def capacity(
             progress=progress,
         )
     show(found, as_json=as_json, plot=plot)
+
+
+def _varied(text: str) -> tuple[str, list[float | str]]:
+    """A setting and its values, as numbers where all are."""
+    name, equals, written = text.partition("=")
+    values = [one.strip() for one in written.split(",")]
+    if not equals or not name.strip() or not all(values):
+        raise ValueError(f"--varied must be NAME=A,B,C with a value for each run, got {text!r}")
+    try:
+        return name.strip(), [float(one) for one in values]
+    except ValueError:
+        return name.strip(), list(values)
 
 
 def check_plot(path: str) -> None:

@@ -13,6 +13,7 @@ from tokenpulse.cli.diagnose import diagnose
 from tokenpulse.cli.kv import kv
 from tokenpulse.cli.merge import merge
 from tokenpulse.cli.report import report
+from tokenpulse.cli.simulate import simulate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
@@ -24,5 +25,5 @@ def root(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (alerts, report, merge, compare, convert, diagnose, kv, capacity):
+for command in (alerts, report, merge, compare, convert, diagnose, kv, capacity, simulate):
     root.add_command(command)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenpulse.analysis.capacity import PER_GOOD, RATE, Capacity
-from tokenpulse.analysis.crossing import UNDER, Point, fitted
+from tokenpulse.analysis.crossing import UNDER, Point, course
 from tokenpulse.reporting.capacity_table import LIMITS, limits_text, rate_of, span
 from tokenpulse.reporting.picture import FAINT, INK, RIGHT, ROW, check, names, plain, write
 from tokenpulse.reporting.text import money, printable, setting_percent
@@ -62,10 +62,10 @@ class _Run:
 
 
 def _placed(capacity: Capacity, judged: Figures) -> Iterator[_Run]:
-    key = "offered_per_second" if capacity.axis == RATE else "setting"
-    for row, verdict in zip(capacity.runs, judged["runs"], strict=True):
-        if row[key] is not None and verdict["judged"]:
-            yield _Run(row[key], row, verdict)
+    for number, (row, verdict) in enumerate(zip(capacity.runs, judged["runs"], strict=True)):
+        place = row["offered_per_second"] if capacity.axis == RATE else row["setting"]
+        if place is not None and verdict["judged"]:
+            yield _Run(float(number) if isinstance(place, str) else place, row, verdict)
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,10 @@ def _marks(judged: Figures) -> list[_Mark]:
     for (rate, _), same in sorted(found.items()):
         targets = " and ".join(setting_percent(keeps["target"]) for keeps in same)
         binds = same[0]["binds"]
-        told = [] if binds is None else [f"{LIMITS[binds]} binds first"]
+        told = "" if binds is None else f"{LIMITS[binds]} binds first"
         ends = span(*same[0]["interval"])
-        if len(same) == 1 and ends != "-":
-            told.insert(0, f"surely {ends}")
-        marks.append(_Mark(rate, f"{targets} attained: {rate_of(same[0])} req/s\n{', '.join(told)}".rstrip()))
+        where = f" ({ends})" if len(same) == 1 and ends != "-" else ""
+        marks.append(_Mark(rate, f"{targets} attained: {rate_of(same[0])} req/s{where}\n{told}".rstrip()))
     return marks
 
 
@@ -116,10 +115,14 @@ def _panels(figure: Figure, capacity: Capacity, judged: Figures, runs: Sequence[
     panels[0].set_xlim(max(0.0, min(places) - 0.05 * reach), max(places) + 0.05 * reach)
     for axes in panels:
         plain(axes)
+        axes.yaxis.set_label_coords(-0.075, 0.5)
         for mark in marks:
             axes.axvline(mark.place, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1.5)
     for axes in panels[:-1]:
         axes.tick_params(labelbottom=False)
+    words = [one for one in runs if isinstance(one.row["setting"], str)]
+    if words:
+        panels[-1].set_xticks([one.place for one in words], [printable(one.row["setting"]) for one in words])
     panels[-1].set_xlabel("offered rate, requests a second" if capacity.axis == RATE else capacity.axis)
     names(figure, panels[0], marks, top)
     figure.text(LEFT, 0.965, f"Attainment and goodput by {capacity.axis}", fontsize=12, fontweight="bold")
@@ -134,10 +137,21 @@ def _attainment(axes: Axes, judged: Figures, runs: Sequence[_Run]) -> None:
         [high - share for share, (_, high) in zip(shares, ends, strict=True)],
     ]
     places = [one.place for one in runs]
-    axes.errorbar(places, shares, yerr=reach, fmt="o", color=KEPT, markersize=5, linewidth=1.0, capsize=2.5, zorder=3)
+    axes.errorbar(
+        places,
+        shares,
+        yerr=reach,
+        fmt="o",
+        color=KEPT,
+        markersize=5,
+        linewidth=1.0,
+        capsize=2.5,
+        zorder=3,
+        clip_on=False,
+    )
     if judged["keeps"]:
         points = [Point(one.place, one.verdict["attainment"], one.verdict["independent"], (0.0, 1.0)) for one in runs]
-        rates, line = fitted(points)
+        rates, line = course(points)
         axes.plot(rates, [100 * share for share in line], color=KEPT, linewidth=1.6, zorder=2)
     else:
         axes.plot(places, shares, color=KEPT, linewidth=1.6, zorder=2)
@@ -172,12 +186,14 @@ def _rates(axes: Axes, runs: Sequence[_Run], by_rate: bool) -> None:
 def _costs(axes: Axes, runs: Sequence[_Run], price: Figures) -> None:
     from matplotlib.ticker import FixedLocator, NullFormatter
 
-    known = [(one.place, one.verdict["cost_per_good"]) for one in runs if one.verdict["cost_per_good"] is not None]
-    axes.set_ylabel("cost of a\ngood request", color=COST)
+    known = [
+        (one.place, 1000 * one.verdict["cost_per_good"]) for one in runs if one.verdict["cost_per_good"] is not None
+    ]
+    axes.set_ylabel("cost of 1,000\ngood requests", color=COST)
     if not known:
         return
     axes.plot([x for x, _ in known], [y for _, y in known], color=COST, linewidth=1.6, marker=".", markersize=5)
-    limit = [price["limit"]] if price["limit"] is not None and price["per"] == PER_GOOD else []
+    limit = [1000 * price["limit"]] if price["limit"] is not None and price["per"] == PER_GOOD else []
     axes.set_yscale("log")
     least = min(y for _, y in known)
     most = min(DEAREST * least, max(y for _, y in known))

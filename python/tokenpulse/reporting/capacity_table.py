@@ -64,7 +64,9 @@ def rate_text(row: Figures) -> str:
 
 def place_text(capacity: Capacity, row: Figures) -> str:
     """A run's place on the axis."""
-    return rate_text(row) if capacity.axis == RATE else number(row["setting"])
+    if capacity.axis == RATE:
+        return rate_text(row)
+    return printable(row["setting"]) if isinstance(row["setting"], str) else f"{row['setting']:.9g}"
 
 
 def limits_text(slo: Figures) -> str:
@@ -160,7 +162,7 @@ def _keeps(capacity: Capacity, slo: Figures) -> Iterator[RenderableType]:
         )
     yield table
     yield note(
-        "Straight lines between the runs; nothing is said beyond them. Between: from the highest rate that surely "
+        "Along a curve through the runs; nothing is said beyond them. Between: from the highest rate that surely "
         f"keeps it to the lowest that surely misses it, with {setting_percent(capacity.confidence)} confidence."
     )
 
@@ -168,9 +170,9 @@ def _keeps(capacity: Capacity, slo: Figures) -> Iterator[RenderableType]:
 def _cost(capacity: Capacity, slo: Figures) -> Iterator[RenderableType]:
     assert capacity.price is not None
     limit, per, best = capacity.price["limit"], capacity.price["per"], slo["best"]
-    asked = "" if limit is None else f" of those at {money(limit)} or less per {per}"
+    asked = "" if limit is None else f" of those at {limit:.9g} or less per {per}"
     if best is None:
-        yield note(f"No run had good requests{f' at {money(limit)} or less per {per}' if limit is not None else ''}.")
+        yield note(f"No run had good requests{f' at {limit:.9g} or less per {per}' if limit is not None else ''}.")
         return
     row, one = capacity.runs[best["run"]], slo["runs"][best["run"]]
     place = (
@@ -184,7 +186,7 @@ def _cost(capacity: Capacity, slo: Figures) -> Iterator[RenderableType]:
     )
     if slo["pays"] is not None and per == PER_GOOD:
         low, high = slo["pays"]
-        yield note(f"A good request costs no more than {money(limit)} from {number(low)} to {number(high)} req/s.")
+        yield note(f"A good request costs no more than {limit:.9g} from {number(low)} to {number(high)} req/s.")
 
 
 def _batch(capacity: Capacity) -> Iterator[RenderableType]:
