@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import NamedTuple
 
 from tokenpulse.simulate.cache import BlockPool
 from tokenpulse.simulate.clock import SECOND_NS, Clock
-from tokenpulse.simulate.hardware import Machine
+from tokenpulse.simulate.hardware import Machine, StepCost
 from tokenpulse.simulate.request import Request
 from tokenpulse.simulate.scheduler import Plan, Scheduler
 from tokenpulse.simulate.sinks import Levels, Sink
@@ -19,6 +20,17 @@ from tokenpulse.simulate.tally import Tally
 
 ADD_EVERY_NS = SECOND_NS // 10
 GAUGE_EVERY_NS = SECOND_NS
+LOOK_AGAIN_SECONDS = 0.001
+"""How long an engine waits that has requests, but none that may go on."""
+
+
+class Took(NamedTuple):
+    """How long a step takes, in seconds, of that communication and dequantisation; and its work, where it has any."""
+
+    seconds: float
+    work: StepCost | None = None
+    communication: float = 0.0
+    dequantisation: float = 0.0
 
 
 class Engine:
@@ -99,13 +111,11 @@ class Engine:
         """One step of continuous batching: who takes part, how long it takes, and what it leaves behind."""
         plan = self._plan()
         self._announce(plan)
-        seconds = self._cost(plan)
-        begun_ns = self.clock.now_ns
-        if self.clock.advance(begun_ns + round(seconds * SECOND_NS)):  # meanwhile others arrive, and leave
-            self.tally.steps += 1
-            self.tally.busy_ns += self.clock.now_ns - begun_ns
+        took = self._cost(plan)
+        if self.clock.advance(self.clock.now_ns + round(took.seconds * SECOND_NS)):  # meanwhile others come and go
+            self._account(plan, took)
             self._commit(plan)
-            self.scheduler.earn(plan, seconds)
+            self.scheduler.earn(plan, took.seconds)
 
     def _plan(self) -> Plan:
         """Room is made in a cache that has shrunk; then the scheduler has its say."""
@@ -157,25 +167,36 @@ class Engine:
         if back:
             sink.resume(t, back)
 
-    def _cost(self, plan: Plan) -> float:
-        """How long the step takes, in seconds; what it does is added to the amounts."""
-        decode_tokens = len(plan.decodes) * (1 + self.scheduler.drafts)
-        cost = self.machine.step(plan.prefill_tokens + decode_tokens, plan.cached_tokens)
-        more_communication = cost.communication * (self.comm_factor - 1) + self.comm_stall
-        usual = cost.seconds + more_communication
+    def _cost(self, plan: Plan) -> Took:
+        """How long the step takes, as the machine is, and as it is with what slows it down."""
+        tokens = plan.prefill_tokens + len(plan.decodes) * (1 + self.scheduler.drafts)
+        if not tokens:
+            return Took(LOOK_AGAIN_SECONDS)
+        work = self.machine.step(tokens, plan.cached_tokens)
+        communication = work.communication * self.comm_factor + self.comm_stall
+        usual = work.seconds - work.communication + communication
         dequantisation = usual * self.dequant_share
-        self.tally.prefill_tokens += plan.prefill_tokens
-        self.tally.decode_tokens += decode_tokens
-        self._amount("gpu_active_ns", cost.compute * SECOND_NS)
-        self._amount("comm_ns", (cost.communication + more_communication) * SECOND_NS)
-        self._amount("dequant_ns", dequantisation * SECOND_NS)
-        self._amount("prefill_tokens", plan.prefill_tokens)
-        self._amount("decode_tokens", decode_tokens)
-        self._amount("flops", cost.flops)
-        self._amount("bytes_moved", cost.bytes_moved)
-        return usual + dequantisation + self.stall + self._evicted * self.eviction_seconds
+        seconds = usual + dequantisation + self.stall + self._evicted * self.eviction_seconds
+        return Took(seconds, work, communication, dequantisation)
 
     # What a step leaves behind
+
+    def _account(self, plan: Plan, took: Took) -> None:
+        """Add up what the step did."""
+        if took.work is None:
+            return
+        decode_tokens = len(plan.decodes) * (1 + self.scheduler.drafts)
+        self.tally.steps += 1
+        self.tally.busy_ns += round(took.seconds * SECOND_NS)
+        self.tally.prefill_tokens += plan.prefill_tokens
+        self.tally.decode_tokens += decode_tokens
+        self._amount("gpu_active_ns", took.work.compute * SECOND_NS)
+        self._amount("comm_ns", took.communication * SECOND_NS)
+        self._amount("dequant_ns", took.dequantisation * SECOND_NS)
+        self._amount("prefill_tokens", plan.prefill_tokens)
+        self._amount("decode_tokens", decode_tokens)
+        self._amount("flops", took.work.flops)
+        self._amount("bytes_moved", took.work.bytes_moved)
 
     def _commit(self, plan: Plan) -> None:
         """The step is done: tokens can be seen, full blocks have their hashes, and who is finished leaves."""
@@ -196,7 +217,7 @@ class Engine:
     def _advance_by_one(self, decodes: list[Request], finished: list[Request]) -> None:
         """Each decoding request has its next token. This loop is where a simulation spends its time."""
         block_tokens = self.pool.block_tokens
-        full = self.scheduler.short_of_blocks
+        full = []
         for request in decodes:
             request.generated += 1
             request.computed += 1
@@ -206,6 +227,7 @@ class Engine:
                 finished.append(request)
         for request in full:
             self.pool.fill(request)
+        self.scheduler.short_of_blocks += full
         self.scheduler.decoding_cached += len(decodes)
         self.tally.output_tokens += len(decodes)
 
@@ -246,12 +268,13 @@ class Engine:
                 continue
             request.generated += 1
             done.append(request)
-            self.scheduler.begin_decoding(request)
             if request.first_ns is None:
                 request.first_ns = t
                 self.tally.ttft.add(t - request.arrive_ns)
             if request.generated >= request.output_tokens:
                 finished.append(request)
+            else:
+                self.scheduler.begin_decoding(request)
         self.tally.output_tokens += len(done)
         return done
 

@@ -53,7 +53,6 @@ class Request:
     """Those of them that are full, from the first on: others may share them."""
     schedule_ns: int | None = None
     first_ns: int | None = None
-    last_ns: int | None = None
     leaves: str | None = None
     """The status with which it will end at the end of this step: nobody waits for it any more."""
     status: str | None = None

@@ -1,0 +1,58 @@
+"""`tokenpulse simulate` as a process."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from command import misuse, run
+
+SHORT = ("simulate", "--duration", "4s", "--rate", "10", "--seed", "3")
+
+
+def test_it_prints_what_the_run_adds_up_to_and_writes_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl.gz"
+    done = run(*SHORT, "-o", path)
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.decode()
+    for word in ("requests", "in flight", "prefix hit rate", "ttft", "tpot"):
+        assert word in table
+    log = gzip.decompress(path.read_bytes())
+    first = json.loads(log.splitlines()[0])
+    assert (first["ev"], first["seed"], first["rate"]) == ("ready", 3, 10)
+    assert run("report", "--strict", path).returncode == 0
+    assert run("kv", "--strict", path).returncode == 0
+
+
+def test_the_log_can_be_standard_output() -> None:
+    piped = run(*SHORT, "-o", "-", "--json")
+    assert json.loads(piped.stderr)["arrived"] == sum(b'"ev":"arrive"' in line for line in piped.stdout.splitlines())
+    assert run("report", "-", "--strict", stdin=piped.stdout).returncode == 0
+
+
+def test_json_has_the_result_and_the_latencies() -> None:
+    told = json.loads(run(*SHORT, "--json", "--speculate", "2", "--policy", "prefill-first").stdout)
+    assert told["arrived"] == sum(told["ended"].values()) + told["in_flight"]
+    assert told["rejected_drafts"] > 0
+    assert told["latency"]["ttft"]["count"] > 0
+    empty = json.loads(run("simulate", "--duration", "1ms", "--json").stdout)
+    assert empty["latency"]["ttft"] is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--duration", "2"), "--duration: a duration must be"),
+        (("--timeout", "soon"), "--timeout: a duration must be"),
+        (("--fault", "gremlins"), "a fault must be one of large-batch"),
+        (("--prompt", "long"), "a length must be lognormal:MEAN"),
+        (("--model", "gpt"), "model must be one of llama-3.1-8b"),
+        (("--slo", "ttft=1s,tpot=50ms"), "--slo, --gpu-hour, --cost-limit and --plot are of a --sweep"),
+        (("--sweep", "rate=5,10", "--slo", "ttft=1s,tpot=50ms", "-o", "-"), "-o of a sweep must be a directory"),
+        (("--arrivals", "nowhere.csv"), "nowhere.csv: No such file or directory"),
+    ],
+)
+def test_misuse_is_one_line(wrong: tuple[str, ...], message: str) -> None:
+    assert misuse(run("simulate", *wrong)).startswith(message)
