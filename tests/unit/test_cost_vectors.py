@@ -33,8 +33,7 @@ def written(path: Path, requests: list[dict[str, Any]]) -> Path:
             "status": one["status"],
             "labels": one["labels"],
         }
-        if "schedule" in one:
-            line["schedule_ns"] = round(one["schedule"] * SECOND_NS)
+        line |= {f"{name}_ns": round(one[name] * SECOND_NS) for name in ("schedule", "prefill") if name in one}
         lines.append(json.dumps(line))
     path.write_text("\n".join(lines))
     return path
