@@ -113,30 +113,36 @@ class Bursts(Fault):
 
     EVERY = 8.0
     """s."""
-    LASTS = 0.65
-    """s."""
+    LONGER = 6.0
+    """How many times as long as the step of a long prompt one is at least."""
 
     def begin(self, simulation: Simulation) -> None:
         self._again(simulation, math.ceil(simulation.now))
 
     def _again(self, simulation: Simulation, when: float) -> None:
         def burst() -> None:
-            slow = self.slow_step
-            self.trouble(simulation, slow)
-            # A step that begins now is over when the burst is.
-            simulation.at(when + self.LASTS - slow / 2, lambda: self.relief(simulation))
+            self.trouble(simulation, self.lasts / self.steps(simulation))
+            # Steps are longer than that, by what they compute: the last one begins before, and ends after this.
+            simulation.at(when + self.lasts, lambda: self.relief(simulation))
             self._again(simulation, when + self.EVERY)
 
         simulation.at(when, burst)
 
     @property
-    def slow_step(self) -> float:
-        """s: what a step takes meanwhile: two to four of them fill a burst."""
-        return self.LASTS / round(4.5 - 2.5 * self.intensity)
+    def lasts(self) -> float:
+        """s: how long steps are held up in all."""
+        return 0.6 + 0.1 * self.intensity
+
+    def steps(self, simulation: Simulation) -> int:
+        """How many steps fill a burst: one to three, each far longer than that of a long prompt, so that a healthy
+        machine has no such steps."""
+        long_prompt = simulation.machine.step(round(2 * simulation.workload.prompt.mean), 0).seconds
+        most = int(self.lasts / (self.LONGER * long_prompt))
+        return max(1, min(3 if self.intensity < 0.5 else 2, most))
 
     @abstractmethod
-    def trouble(self, simulation: Simulation, slow_step: float) -> None:
-        """From now on a step takes `slow_step` seconds."""
+    def trouble(self, simulation: Simulation, stall: float) -> None:
+        """From now on each step takes `stall` seconds longer."""
 
     @abstractmethod
     def relief(self, simulation: Simulation) -> None:
@@ -148,8 +154,8 @@ class CommSpikes(Bursts):
 
     name = "comm-spikes"
 
-    def trouble(self, simulation: Simulation, slow_step: float) -> None:
-        simulation.engine.comm_stall = slow_step
+    def trouble(self, simulation: Simulation, stall: float) -> None:
+        simulation.engine.comm_stall = stall
 
     def relief(self, simulation: Simulation) -> None:
         simulation.engine.comm_stall = 0.0
@@ -162,17 +168,17 @@ class EvictionStorm(Bursts):
 
     PIECES = 8
 
-    def trouble(self, simulation: Simulation, slow_step: float) -> None:
+    def trouble(self, simulation: Simulation, stall: float) -> None:
         engine, pool = simulation.engine, simulation.engine.pool
         capacity = pool.capacity
-        engine.stall = slow_step
+        engine.stall = stall
         taken = round((0.4 + 0.3 * self.intensity) * pool.kept)
         first = capacity - pool.available + pool.kept  # what is blank goes before what is kept
         for piece in range(self.PIECES):
             size = max(1, first - taken * (piece + 1) // self.PIECES)
-            after = piece * (self.LASTS - slow_step) / self.PIECES
+            after = piece * (self.lasts - stall) / self.PIECES
             simulation.at(simulation.now + after, partial(pool.resize, size))
-        simulation.at(simulation.now + self.LASTS, partial(pool.resize, capacity))
+        simulation.at(simulation.now + self.lasts, partial(pool.resize, capacity))
 
     def relief(self, simulation: Simulation) -> None:
         simulation.engine.stall = 0.0
