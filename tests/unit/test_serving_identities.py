@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenpulse import engine, formulas, reference, report, simulate
+from tokenpulse import KVTracker, Meter, engine, formulas, reference, report, simulate
+from tokenpulse.simulate.faults import FAULTS
+from tokenpulse.simulate.scheduler import POLICIES
 
 SECOND_NS = 1_000_000_000
 REDUCE = pytest.mark.parametrize("reduce", [reference.reduce_lines, engine.reduce_bytes], ids=["reference", "core"])
@@ -129,3 +131,57 @@ def test_a_simulated_run_keeps_the_identities(tmp_path: Path) -> None:
     assert latency["e2e"]["count"] == requests["succeeded"]
     assert found["goodput"][0]["requests_per_second"] <= found["rates"]["requests_per_second"]
     assert requests["succeeded"] > 100
+
+
+def random_settings(seed: int) -> dict[str, Any]:
+    drawn = random.Random(seed)
+    given: dict[str, Any] = {
+        "seed": seed,
+        "duration": "4s",
+        "rate": drawn.choice([20, 80]),
+        "policy": POLICIES[seed % len(POLICIES)],
+        "chunk": drawn.choice([256, 2048]),
+        "batch_max": drawn.choice([4, 32, 128]),
+        "kv_blocks": drawn.choice([60, 300, 2000]),
+        "prompt": drawn.choice(["lognormal:300,cv=0.8", "fixed:64", "uniform:1-1200"]),
+        "output": drawn.choice(["lognormal:60,cv=0.6", "geometric:40"]),
+        "prefix_share": drawn.choice([0, 0.25, 0.8]),
+        "timeout": drawn.choice([None, "1s"]),
+        "abort_rate": drawn.choice([0, 0.3]),
+        "speculate": drawn.choice([0, 3]),
+        "arrivals": drawn.choice(["poisson", "bursty"]),
+    }
+    return given | ({"fault": f"{drawn.choice(list(FAULTS))}:1"} if seed % 2 else {})
+
+
+def test_a_meter_takes_all_that_any_simulation_tells() -> None:
+    """Whatever the policy, the fault and the lack of room: no event is refused, and both count the same."""
+    statuses: set[str] = set()
+    preemptions = evicted = 0
+    for seed in range(18):
+        meter = Meter(windows=["1m"], kv=KVTracker())
+        result = simulate.run(meter=meter, **random_settings(seed))
+        snapshot = meter.snapshot()
+        total, blocks = snapshot.total, snapshot.reading()["kv"]
+        assert (snapshot.rejected, snapshot.clamped, blocks["rejected"]) == ({}, 0, {}), seed
+        assert total.by_status == result.ended
+        counts = ("attempted", "in_flight", "output_tokens", "preemptions", "oom_event")
+        assert [total.counts[name] for name in counts] == [
+            result.arrived,
+            result.in_flight,
+            result.output_tokens,
+            result.preemptions,
+            result.oom_events,
+        ]
+        assert blocks["total"]["evicted"] == result.evicted_blocks
+        assert blocks["total"]["lookups"]["hit"] == result.hit_tokens
+        used, room = total.gauges["kv_used"], total.gauges["kv_total"]
+        assert used is not None
+        assert room is not None
+        assert used.max <= room.max
+        statuses |= set(result.ended)
+        preemptions += result.preemptions
+        evicted += result.evicted_blocks
+    assert statuses == {"stop", "abort", "timeout", "oom"}
+    assert preemptions > 50
+    assert evicted > 1000
