@@ -20,7 +20,7 @@ from tokenpulse.model import SLO
 from tokenpulse.reporting import Report
 from tokenpulse.sketches import Saved
 
-__all__ = ["Capacity", "capacity", "engine_of", "short_names"]
+__all__ = ["Capacity", "budget_of", "capacity", "engine_of", "short_names"]
 
 NEVER_NS = 2**62
 
@@ -58,7 +58,7 @@ def capacity(
 
     Raises as `report` and `compare` do; ValueError where a run has no requests to judge.
     """
-    budget = _budget(gpu_hour, gpus, cost_limit)
+    budget = budget_of(gpu_hour, gpus, cost_limit)
     for name, value in (("kv_tokens", kv_tokens), ("block_tokens", block_tokens), ("tokens_held", tokens_held)):
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be above 0, got {value!r}")
@@ -139,7 +139,10 @@ def engine_of(path: str) -> tuple[Gauges, dict[str, float]]:
     return gauges, dict(told["machine"])
 
 
-def _budget(gpu_hour: float | None, gpus: float | None, cost_limit: float | str | None) -> Budget | None:
+def budget_of(
+    gpu_hour: float | None = None, gpus: float | None = None, cost_limit: float | str | None = None
+) -> Budget | None:
+    """The price and the limit that were asked for; None without a price. ValueError for what does not fit."""
     if gpu_hour is None:
         for name, given in (("gpus", gpus), ("cost_limit", cost_limit)):
             if given is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -27,9 +28,14 @@ def test_between_two_runs_it_is_a_straight_line_of_the_log_odds() -> None:
     runs = [point(10, 0.9), point(30, 0.1)]
     assert rate_of(crossing(runs, 0.5)) == (BETWEEN, pytest.approx(20))
     assert rate_of(crossing(runs[::-1], 0.5)) == (BETWEEN, pytest.approx(20))
-    # With half a case more on either side, of 100: 90.5 to 10.5, and 10.5 to 90.5.
-    odds = math.log(90.5 / 10.5)
-    assert rate_of(crossing(runs, 0.25)) == (BETWEEN, pytest.approx(10 + 20 * (odds + math.log(3)) / (2 * odds)))
+    # Three to one against is half the way from even to nine to one against.
+    assert rate_of(crossing(runs, 0.25)) == (BETWEEN, pytest.approx(25))
+    # Where none missed, half a case of 99 did: 199 to one.
+    odds = math.log(199)
+    assert rate_of(crossing([point(10, 1.0, 99), point(20, 0.5)], 0.9)) == (
+        BETWEEN,
+        pytest.approx(20 - 10 * math.log(9) / odds),
+    )
 
 
 def test_a_logistic_curve_is_found_again() -> None:
@@ -151,3 +157,11 @@ def test_the_interval_holds_the_true_rate() -> None:
         held += (found.low or 0) <= truth <= (found.high or math.inf)
     assert held >= 0.95 * 400
     assert open_ends == 0
+
+
+@given(measured)
+def test_the_course_falls_through_the_fit(points: list[Point]) -> None:
+    rates, shares = course(points)
+    assert rates == sorted(rates)
+    assert all(after <= before + 1e-12 for before, after in pairwise(shares))
+    assert set(zip(*fitted(points), strict=True)) <= set(zip(rates, shares, strict=True))

@@ -13,6 +13,9 @@ from tokenpulse.analysis.dependence import Dependence
 FEW = 100
 """Requests judged, below which an attainment of 99 % cannot be told from one of 95 %."""
 
+LEFT = 0.05
+"""Of a run's requests, the share that may be in flight at its end."""
+
 Figures = Mapping[str, Any]
 
 
@@ -31,6 +34,16 @@ def warnings(
     """One line for each thing that runs lack or in which they differ; `by_rate`: they are placed by their rates."""
     for one, row in zip(placed, rows, strict=True):
         yield from (f"{one.name}: {text}" for text in _of_run(one.run, row, by_rate))
+    crowded = [
+        f"{one.name} ({row['in_flight']:,} of {row['arrivals']:,})"
+        for one, row in zip(placed, rows, strict=True)
+        if _crowded(one.run, row)
+    ]
+    if crowded:
+        yield (
+            "requests that had not ended have no verdict, and in a queue that grew they would have missed: "
+            f"{_names(crowded)}"
+        )
     few = [one.name for one, verdict in zip(placed, judged[0]["runs"], strict=True) if verdict["judged"] < FEW]
     if few:
         yield f"fewer than {FEW} requests were judged in {_names(few)}: take longer runs to know the rate for 99 %"
@@ -48,15 +61,15 @@ def _of_run(run: Run, row: Figures, by_rate: bool) -> Iterator[str]:
         yield "all requests came before the first had ended, which is no rate: its row is shown, and not interpolated"
     elif by_rate and row["offered_per_second"] is None:
         yield "the times of arrivals are not known, so that the run has no rate"
-    flow = run.flow or {}
-    crowded = flow.get("utilisation")
-    if crowded is not None and crowded > CROWDED and row["in_flight"] and row["in_flight"] > 0.05 * row["arrivals"]:
-        yield (
-            f"{row['in_flight']:,} of {row['arrivals']:,} requests had not ended, and have no verdict; in a queue that "
-            "grows they would have missed more"
-        )
-    if (flow.get("saturation") or {}).get("verdict") == "client saturated":
+    if ((run.flow or {}).get("saturation") or {}).get("verdict") == "client saturated":
         yield "the load generator did not keep up: what it held back is in no latency"
+
+
+def _crowded(run: Run, row: Figures) -> bool:
+    """Whether a queue grew, so that more than a few requests were left when the run ended."""
+    crowded = (run.flow or {}).get("utilisation")
+    left = row["in_flight"] or 0
+    return crowded is not None and crowded > CROWDED and left > LEFT * row["arrivals"]
 
 
 def _unlike(placed: Sequence[Placed], rows: Sequence[Figures], judged: Sequence[Figures]) -> Iterator[str]:

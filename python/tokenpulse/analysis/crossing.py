@@ -75,10 +75,10 @@ def crossing(points: Sequence[Point], target: float) -> Crossing | None:
     if last is levels[-1]:
         return Crossing(AT_LEAST, last.rates[-1], low, high)
     begin, end = last.rates[-1], levels[kept[-1] + 1].rates[0]
-    # A level that keeps the target may be of so few cases that its odds, with half a case on either side, do not.
-    above, below, wanted = last.log_odds, levels[kept[-1] + 1].log_odds, math.log(target / (1 - target))
-    part = (above - wanted) / (above - below)
-    return Crossing(BETWEEN, begin + min(1.0, max(0.0, part)) * (end - begin), low, high)
+    above, below = _log_odds(levels)[kept[-1] : kept[-1] + 2]
+    # A share of 1 may be of so few cases that its odds are under the target's.
+    part = max(0.0, above - math.log(target / (1 - target))) / (above - below) if above > below else 0.0
+    return Crossing(BETWEEN, begin + min(1.0, part) * (end - begin), low, high)
 
 
 def fitted(points: Sequence[Point]) -> tuple[list[float], list[float]]:
@@ -97,15 +97,16 @@ def course(points: Sequence[Point], steps: int = 24) -> tuple[list[float], list[
     rates: list[float] = []
     shares: list[float] = []
     levels = _levels(points)
-    for level, after in zip(levels, [*levels[1:], None], strict=True):
+    odds = _log_odds(levels)
+    for number, level in enumerate(levels):
         rates += level.rates
         shares += [level.share] * len(level.rates)
-        for step in range(1, steps if after is not None else 0):
-            assert after is not None
-            part = step / steps
-            odds = level.log_odds + part * (after.log_odds - level.log_odds)
-            rates.append(level.rates[-1] + part * (after.rates[0] - level.rates[-1]))
-            shares.append(1 / (1 + math.exp(-odds)))
+        if number + 1 < len(levels):
+            begin, end = level.rates[-1], levels[number + 1].rates[0]
+            for step in range(1, steps):
+                part = step / steps
+                rates.append(begin + part * (end - begin))
+                shares.append(1 / (1 + math.exp(-odds[number] - part * (odds[number + 1] - odds[number]))))
     return rates, shares
 
 
@@ -121,11 +122,6 @@ class _Level:
     @property
     def share(self) -> float:
         return self.total / self.weight
-
-    @property
-    def log_odds(self) -> float:
-        """With half a case more on either side, so that a share of 1 or 0 has odds, too."""
-        return math.log((self.total + 0.5) / (self.weight - self.total + 0.5))
 
     def with_after(self, other: _Level) -> _Level:
         return _Level([*self.rates, *other.rates], self.total + other.total, self.weight + other.weight)
@@ -146,3 +142,17 @@ def _levels(points: Sequence[Point]) -> list[_Level]:
             level = levels.pop().with_after(level)
         levels.append(level)
     return levels
+
+
+def _log_odds(levels: Sequence[_Level]) -> list[float]:
+    """Of each level, falling; a share of 1 or 0 (which only the first and the last can have) has half a case more on
+    either side, so that it has odds, too."""
+    some = [0.5 if level.share in (0, 1) else 0.0 for level in levels]
+    odds = [
+        math.log((level.total + half) / (level.weight - level.total + half))
+        for level, half in zip(levels, some, strict=True)
+    ]
+    if len(odds) > 1:
+        odds[0] = max(odds[:2])
+        odds[-1] = min(odds[-2:])
+    return odds

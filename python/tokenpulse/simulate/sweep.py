@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenpulse import sizing
+from tokenpulse.grammar import slo_sets
 from tokenpulse.simulate.simulation import run
 from tokenpulse.sizing import Capacity
 
@@ -95,6 +96,10 @@ def sweep(
     asked = Sweep.parse(setting) if isinstance(setting, str) else setting
     if asked.name in settings:
         raise ValueError(f"{asked.name} is what is swept: it must not be given beside")
+    if not slo_sets(slo):
+        raise ValueError("a sweep needs limits to judge requests by: --slo ttft=..,tpot=..")
+    further = capacity or {}
+    sizing.budget_of(*(further.get(name) for name in ("gpu_hour", "gpus", "cost_limit")))
     with TemporaryDirectory(prefix="tokenpulse-") as kept_until_read:
         folder = Path(kept_until_read if out is None else out)
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +107,7 @@ def sweep(
         every = [{**settings, asked.name: value, "out": path} for value, path in zip(asked.values, paths, strict=True)]
         _simulate(every, processes)
         varied = None if asked.name == RATE else (asked.name, asked.values)
-        found = sizing.capacity(paths, slo=slo, varied=varied, **(capacity or {}))
+        found = sizing.capacity(paths, slo=slo, varied=varied, **further)
     if out is None:
         for row in found.runs:
             row["path"] = row["name"]
