@@ -15,7 +15,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml
 # BENCH_SMOKE=1 runs every benchmark once, to see that it works, and measures nothing.
 BENCH_SMOKE ?=
 
-.PHONY: demo test test-rust test-models test-tools test-python bench lint clean
+.PHONY: demo test test-rust test-models test-tools test-python bench judge lint clean
 .DELETE_ON_ERROR:
 
 $(STAMPS)/venv:
@@ -69,7 +69,12 @@ else
 	BENCH_SMOKE=1 $(BIN)/python benches/python/tail.py
 	BENCH_SMOKE=1 $(BIN)/python benches/python/memory.py
 	BENCH_SMOKE=1 $(BIN)/python benches/python/memory_report.py
+	BENCH_SMOKE=1 $(BIN)/python benches/judging/diagnosis.py
 endif
+
+# What the diagnosis finds in simulated runs, healthy and faulty: the table in docs/diagnosis.md.
+judge: $(STAMPS)/build
+	$(BIN)/python benches/judging/diagnosis.py
 
 lint: $(STAMPS)/lint
 	cargo fmt --all --check
