@@ -49,8 +49,9 @@ def test_json_has_the_result_and_the_latencies() -> None:
         (("--fault", "gremlins"), "a fault must be one of large-batch"),
         (("--prompt", "long"), "a length must be lognormal:MEAN"),
         (("--model", "gpt"), "model must be one of llama-3.1-8b"),
-        (("--slo", "ttft=1s,tpot=50ms"), "--slo, --gpu-hour, --cost-limit and --plot are of a --sweep"),
+        (("--slo", "ttft=1s,tpot=50ms"), "--slo, --gpu-hour, --target, --cost-limit and --plot are of a --sweep"),
         (("--sweep", "rate=5,10", "--slo", "ttft=1s,tpot=50ms", "-o", "-"), "-o of a sweep must be a directory"),
+        (("--sweep", "rate=5,10"), "--sweep needs --slo"),
         (("--arrivals", "nowhere.csv"), "nowhere.csv: No such file or directory"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -13,7 +13,7 @@ from tokenpulse.cli.capacity import check_plot
 from tokenpulse.cli.capacity import show as show_capacity
 from tokenpulse.cli.ending import check_duration
 from tokenpulse.cli.options import SLO_FORM, json_option
-from tokenpulse.grammar import since_ns, slo_sets
+from tokenpulse.grammar import parse_duration, since_ns, slo_sets
 from tokenpulse.simulate import known_gpus, known_models, run
 from tokenpulse.simulate.faults import FAULTS
 from tokenpulse.simulate.lengths import FORM
@@ -69,9 +69,19 @@ SWEEP = (
     click.option("--sweep", metavar="rate=2:40:2", help="Simulate each value of a setting, and report the capacity."),
     click.option("--slo", "slos", multiple=True, metavar=SLO_FORM, help="The limits that a sweep judges by."),
     click.option("--gpu-hour", type=float, metavar="PRICE", help="What a GPU costs for an hour: a sweep's costs."),
+    click.option(
+        "--target",
+        "targets",
+        type=float,
+        multiple=True,
+        metavar="0.99",
+        help="An attainment that a sweep is to keep. May be given several times. [0.9 and 0.99]",
+    ),
     click.option("--cost-limit", metavar="0.001|40/h", help="The most that a good request of a sweep may cost."),
     click.option("--plot", metavar="FILE", help="Draw a sweep into FILE (.svg or .png)."),
 )
+OF_A_SWEEP = ("slos", "gpu_hour", "targets", "cost_limit", "plot")
+DURATIONS = {"duration": parse_duration, "timeout": parse_duration, "patience": parse_duration, "fault_from": since_ns}
 
 
 def _all_options(command: _Command) -> _Command:
@@ -91,34 +101,21 @@ def _all_options(command: _Command) -> _Command:
     help="Write the events there; - is standard output. Of a sweep: a directory that keeps the runs.",
 )
 @json_option
-def simulate(
-    seed: int,
-    duration: str,
-    slos: tuple[str, ...],
-    sweep: str | None,
-    gpu_hour: float | None,
-    cost_limit: str | None,
-    plot: str | None,
-    fault: str | None,
-    out: str | None,
-    as_json: bool,
-    **further: Any,
-) -> None:
+def simulate(sweep: str | None, out: str | None, as_json: bool, **options: Any) -> None:
     """Simulate an LLM server: continuous batching, a KV cache with shared prefixes, step times by the roofline.
 
     Prints what it adds up to; with -o also writes the events as a log that every other command reads.
     """
-    for option, text in (("--timeout", further["timeout"]), ("--patience", further["patience"])):
-        check_duration(option, text)
-    check_duration("--duration", duration)
-    check_duration("--fault-from", further["fault_from"], since_ns)
-    settings = {name: value for name, value in further.items() if value is not None}
-    settings |= {"seed": seed, "duration": duration} | ({} if fault is None else {"fault": fault})
+    for name, parse in DURATIONS.items():
+        check_duration(f"--{name.replace('_', '-')}", options[name], parse)
+    settings = {name: value for name, value in options.items() if value not in (None, ())}
+    judging = {name: settings.pop(name) for name in OF_A_SWEEP if name in settings}
     if sweep is not None:
-        prices = {"gpu_hour": gpu_hour, "cost_limit": cost_limit}
-        _sweep(sweep, slos, out, settings, prices, as_json=as_json, plot=plot)
-    elif slos or plot is not None or gpu_hour is not None or cost_limit is not None:
-        raise ValueError("--slo, --gpu-hour, --cost-limit and --plot are of a --sweep; report and capacity read logs")
+        _sweep(sweep, out, settings, judging, as_json=as_json)
+    elif judging:
+        raise ValueError(
+            "--slo, --gpu-hour, --target, --cost-limit and --plot are of a --sweep; report and capacity judge a log"
+        )
     else:
         _one(settings, out, as_json=as_json)
 
@@ -139,23 +136,16 @@ def _one(settings: dict[str, Any], out: str | None, *, as_json: bool) -> None:
         simulation_table.write(made, stream)
 
 
-def _sweep(
-    sweep: str,
-    slos: tuple[str, ...],
-    out: str | None,
-    settings: dict[str, Any],
-    prices: Mapping[str, Any],
-    *,
-    as_json: bool,
-    plot: str | None,
-) -> None:
+def _sweep(sweep: str, out: str | None, settings: dict[str, Any], judging: dict[str, Any], *, as_json: bool) -> None:
     """Simulate every value, and show the capacity."""
     from tokenpulse.simulate.sweep import sweep as simulate_each
 
+    plot, slos = judging.pop("plot", None), judging.pop("slos", ())
+    if not slos:
+        raise ValueError("--sweep needs --slo, the limits that make a request good")
     if out == STDOUT:
         raise ValueError("-o of a sweep must be a directory: it is several runs")
     if plot is not None:
         check_plot(plot)
-    given = {name: value for name, value in prices.items() if value is not None}
-    found = simulate_each(sweep, slo=slo_sets(slos), out=out, capacity=given, **settings)
+    found = simulate_each(sweep, slo=slo_sets(slos), out=out, capacity=judging, **settings)
     show_capacity(found, as_json=as_json, plot=plot)

@@ -169,7 +169,7 @@ class Engine:
 
     def _cost(self, plan: Plan) -> Took:
         """How long the step takes, as the machine is, and as it is with what slows it down."""
-        tokens = plan.prefill_tokens + len(plan.decodes) * (1 + self.scheduler.drafts)
+        tokens = plan.prefill_tokens + plan.decode_tokens
         if not tokens:
             return Took(LOOK_AGAIN_SECONDS)
         work = self.machine.step(tokens, plan.cached_tokens)
@@ -185,16 +185,15 @@ class Engine:
         """Add up what the step did."""
         if took.work is None:
             return
-        decode_tokens = len(plan.decodes) * (1 + self.scheduler.drafts)
         self.tally.steps += 1
         self.tally.busy_ns += round(took.seconds * SECOND_NS)
         self.tally.prefill_tokens += plan.prefill_tokens
-        self.tally.decode_tokens += decode_tokens
+        self.tally.decode_tokens += plan.decode_tokens
         self._amount("gpu_active_ns", took.work.compute * SECOND_NS)
         self._amount("comm_ns", took.communication * SECOND_NS)
         self._amount("dequant_ns", took.dequantisation * SECOND_NS)
         self._amount("prefill_tokens", plan.prefill_tokens)
-        self._amount("decode_tokens", decode_tokens)
+        self._amount("decode_tokens", plan.decode_tokens)
         self._amount("flops", took.work.flops)
         self._amount("bytes_moved", took.work.bytes_moved)
 
@@ -206,6 +205,7 @@ class Engine:
             self._advance_by_one(plan.decodes, finished)
         else:
             self._advance_by(plan.decodes, counts, finished)
+            self.tally.rejected_drafts += plan.decode_tokens - sum(counts)
         firsts = self._advance_prompts(plan, finished)
         emitting = plan.decodes + firsts
         if emitting:
@@ -233,16 +233,17 @@ class Engine:
 
     def _advance_by(self, decodes: list[Request], counts: list[int], finished: list[Request]) -> None:
         """Each decoding request has as many tokens as its drafts were right, and one."""
+        block_tokens = self.pool.block_tokens
         for request, count in zip(decodes, counts, strict=True):
             request.generated += count
             request.computed += count
-            self.pool.fill(request)
+            if request.computed % block_tokens < count:
+                self.pool.fill(request)
             if request.generated >= request.output_tokens:
                 finished.append(request)
         tokens = sum(counts)
         self.scheduler.decoding_cached += tokens
         self.tally.output_tokens += tokens
-        self.tally.rejected_drafts += len(decodes) * (1 + self.scheduler.drafts) - tokens
 
     def _accepted(self, decodes: list[Request]) -> list[int] | None:
         """How many tokens each request gets of its drafts: up to the first that is wrong; None without drafts."""

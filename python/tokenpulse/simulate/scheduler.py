@@ -43,6 +43,8 @@ class Plan:
     may_admit: bool = True
     """Nobody is admitted where somebody was just preempted."""
     prefill_tokens: int = 0
+    decode_tokens: int = 0
+    """Drafts included."""
     cached_tokens: int = 0
     """Tokens whose KV cache the step reads."""
 
@@ -113,7 +115,7 @@ class Scheduler:
 
     def _tokens_left(self, plan: Plan) -> int:
         """How many tokens of prompts the step has room for."""
-        left = self.chunk - len(plan.decodes) * (1 + self.drafts)
+        left = self.chunk - plan.decode_tokens
         if self.prefill_quota is not None:
             left = min(left, self.prefill_quota)
         if self.prefill_tokens_per_second is not None:
@@ -125,9 +127,11 @@ class Scheduler:
         ahead = 1 + self.drafts
         short, self.short_of_blocks = self.short_of_blocks, []
         for request in self.decoding.copy() if self.drafts else short:
-            if request.decoding:  # else it was preempted for one before it, or has ended
+            too_few = request.computed + ahead > request.blocks * self.pool.block_tokens
+            if too_few and request.decoding:  # else it was preempted for one before it, or has ended
                 self._make_room(plan, request, request.computed + ahead)
         plan.decodes = self._whose_turn()
+        plan.decode_tokens = ahead * len(plan.decodes)
         everyone = len(plan.decodes) == len(self.decoding)
         plan.cached_tokens += self.decoding_cached if everyone else sum(one.computed for one in plan.decodes)
 

@@ -39,9 +39,11 @@ class Text:
     def block_hashes(self, first: int, end: int, block_tokens: int) -> list[int]:
         """Those of blocks `first` to `end`, `end` left out."""
         bound = self.shared_tokens // block_tokens
+        if first >= bound:
+            return list(range(self.own + first, self.own + end))
         return [
             *range(self.shared + first, self.shared + min(end, bound)),
-            *range(self.own + max(first, bound), self.own + end),
+            *range(self.own + bound, self.own + end),
         ]
 
 
