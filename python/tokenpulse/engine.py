@@ -339,7 +339,8 @@ def replay_columns(
     >>> import numpy as np
     >>> from tokenpulse import Meter
     >>> meter = Meter(windows=())
-    >>> columns = {"arrive_ns": np.array([60, 50]), "token_ns": np.array([95, 70, 80]), "token_offsets": np.array([0, 1, 3])}
+    >>> tokens = {"token_ns": np.array([95, 70, 80]), "token_offsets": np.array([0, 1, 3])}
+    >>> columns = {"arrive_ns": np.array([60, 50]), **tokens}
     >>> replay_columns(meter, columns, on_pane=print)["newest_ns"], meter.snapshot().total.output_tokens
     95
     (95, 3)

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tokenpulse.model import LENGTH_KEYS
@@ -243,10 +244,8 @@ def acts_of(record: RequestLine) -> Iterator[Act]:
 
 def untimed_acts(record: RequestLine) -> Iterator[tuple[int, str, int]]:
     given, m = record.output_tokens, len(record.emissions)
-    shares = iter(())
-    if given is not None and m:
-        before = [-(-j * given // m) for j in range(m + 1)]
-        shares = iter([after - this for this, after in zip(before, before[1:], strict=False)])
+    before = [-(-j * (given or 0) // m) for j in range(m + 1)] if m else []
+    shares = iter([after - this for this, after in pairwise(before)])
     first_ns, last_ns = record.first_token_ns, record.last_token_ns
     at_first = {"first": [("tokens", 1)], "last": [("tokens", (given or 0) - 1)]}
     if given == 1 and first_ns is not None:

@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 
 use tokenpulse_core::request::{Event, Status};
@@ -170,14 +171,17 @@ impl Held {
             let next = order.peek().map(|&line| (lines[line as usize].0, line));
             let head = heads.peek().map(|Reverse((t, line, _))| (*t, *line));
             if head.is_some_and(|head| next.is_none_or(|next| head < next)) {
-                let Some(Reverse((_, line, place))) = heads.pop() else { return false };
-                let request = &mut under_way[place as usize];
+                let Some(mut head) = heads.peek_mut() else { return false };
+                let Reverse((not_before, _, place)) = &mut *head;
+                let request = &mut under_way[*place as usize];
                 if let Some(act) = request.acts.next() {
                     request.take(act, writer);
                 }
-                match request.acts.as_slice().first() {
-                    Some(act) => heads.push(Reverse((act.not_before, line, place))),
-                    None => free.push(place),
+                if let Some(act) = request.acts.as_slice().first() {
+                    *not_before = act.not_before;
+                } else {
+                    free.push(*place);
+                    PeekMut::pop(head);
                 }
                 continue;
             }

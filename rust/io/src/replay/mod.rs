@@ -126,7 +126,7 @@ pub fn replay(
         }
     });
     read?;
-    let Replay { mut input, mut writer, held, .. } = replay;
+    let Replay { input, mut writer, held, .. } = replay;
     if input.is_none_of_ours() {
         return Err(Failure::Format(input.path.clone(), input.first_fault()));
     }
@@ -135,9 +135,7 @@ pub fn replay(
     {
         return Err(Failure::Stopped);
     }
-    let (requests, times, machine) = writer.finish().ok_or(Failure::Stopped)?;
-    input.requests = requests;
-    Ok(Replayed { input, times, machine })
+    writer.finish(input)
 }
 
 /// Puts requests that are in memory as columns through a meter, in the order of their times. For `go_on` and `on_pane`
@@ -175,9 +173,7 @@ pub fn replay_columns(
     if !held.play(&mut writer, &mut go_on) {
         return Err(Failure::Stopped);
     }
-    let (requests, times, machine) = writer.finish().ok_or(Failure::Stopped)?;
-    input.requests = requests;
-    Ok(Replayed { input, times, machine })
+    writer.finish(input)
 }
 
 /// A log while it is read.

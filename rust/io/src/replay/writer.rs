@@ -7,10 +7,12 @@ use tokenpulse_core::strata::Key;
 
 use super::clock::{Clock, Moments, Read};
 use super::request::{Act, Timed};
-use super::{Machine, Replaying};
+use super::{Machine, Replayed, Replaying};
 use crate::batch::{ArrivalRow, Batch, EngineRow};
 use crate::flights::{Flights, HasId};
+use crate::input::Failure;
 use crate::part::Id;
+use crate::reduce::Input;
 
 /// The handle of an id that is not known.
 const UNKNOWN: i64 = -1;
@@ -92,14 +94,21 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
         self.stopped
     }
 
-    /// Hands over what waits, and tells of the last moment. Requests that arrived, the earliest and the newest time, and
-    /// the machine; none if the caller wants no more.
-    pub fn finish(mut self) -> Option<(u64, Option<(i64, i64)>, Machine)> {
+    /// Hands over what waits, and tells of the last moment. What is known of the input then.
+    ///
+    /// # Errors
+    ///
+    /// The caller wants no more.
+    pub fn finish(mut self, input: Input) -> Result<Replayed, Failure> {
         self.flush();
-        if let Some(rest) = self.clock.rest() {
-            self.stopped |= !(self.on_pane)(rest);
+        if let Some(rest) = self.clock.rest().filter(|_| !self.stopped) {
+            self.stopped = !(self.on_pane)(rest);
         }
-        (!self.stopped).then(|| (self.requests, self.clock.times(), self.machine))
+        if self.stopped {
+            return Err(Failure::Stopped);
+        }
+        let input = Input { requests: self.requests, ..input };
+        Ok(Replayed { input, times: self.clock.times(), machine: self.machine })
     }
 
     /// Reads the time of an event that is applied next; whether it is one, and not too far ahead.
@@ -127,17 +136,18 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
         }
     }
 
-    /// The same, for an event that must come after the tokens before it.
-    fn after_tokens(&mut self, t: i64) {
+    /// The same, for an event that must come after the tokens before it. Whether it may come: the caller wants more.
+    fn after_tokens(&mut self, t: i64) -> bool {
         self.at(t);
         self.flush();
+        !self.stopped
     }
 
     fn flush(&mut self) {
         let Tokens { times, handles, counts, counted } = &mut self.tokens;
         if !times.is_empty() {
             self.meter.tokens(times, handles, counted.then_some(counts));
-            (times.clear(), handles.clear(), counts.clear());
+            [times, handles, counts].into_iter().for_each(Vec::clear);
             *counted = false;
         }
     }
@@ -152,12 +162,14 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
     pub fn event(&mut self, id: Id<'_>, t: i64, event: Event) {
         if let Event::Tokens(k) = event {
             self.at(t);
+            if !self.stopped {
+                let handle = self.handle(id);
+                self.emission(handle, t, k as i64);
+            }
+        } else if self.after_tokens(t) {
             let handle = self.handle(id);
-            return self.emission(handle, t, k as i64);
+            self.milestone(handle, t, event);
         }
-        self.after_tokens(t);
-        let handle = self.handle(id);
-        self.milestone(handle, t, event);
     }
 
     #[inline]
@@ -185,11 +197,7 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
 
     /// Takes an arrival, unless one of its id is in flight.
     pub fn arrive(&mut self, id: Id<'_>, t: i64, bearing: Bearing) {
-        self.after_tokens(t);
-        if !self.is_free(id, t) {
-            return;
-        }
-        let Some(handle) = self.admit(t, bearing) else { return };
+        let Some(handle) = self.arrive_whole(Some(id), t, bearing) else { return };
         // Every line was checked as a whole.
         let text = std::str::from_utf8(id.bytes).unwrap_or_default();
         self.flights.insert(id.hash, InFlight { id: text.into(), handle });
@@ -215,8 +223,7 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
     /// Takes the arrival of a request whose events are all known, and are told by its handle: if it has an id, unless
     /// one of that id is in flight.
     pub fn arrive_whole(&mut self, id: Option<Id<'_>>, t: i64, bearing: Bearing) -> Option<i64> {
-        self.after_tokens(t);
-        let free = id.is_none_or(|id| self.is_free(id, t));
+        let free = self.after_tokens(t) && id.is_none_or(|id| self.is_free(id, t));
         if free { self.admit(t, bearing) } else { None }
     }
 
@@ -224,11 +231,16 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
     pub fn act(&mut self, handle: i64, bearing: Bearing, (arrival, newest): (i64, &mut i64), act: Timed) {
         let Timed { t, act, .. } = act;
         if let Act::End { timed: false, status, degraded } = act {
-            self.after_tokens(*newest);
-            return self.meter.end(*newest, &[handle], status, degraded);
+            if self.after_tokens(*newest) {
+                self.meter.end(*newest, &[handle], status, degraded);
+            }
+            return;
         }
         if self.at(t) {
             *newest = t.max(*newest);
+        }
+        if self.stopped {
+            return;
         }
         if let Act::Event(Event::Tokens(k)) = act {
             return self.emission(handle, t, k as i64);
@@ -287,7 +299,9 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
 
     /// Takes the end of a request.
     pub fn end(&mut self, id: Id<'_>, t: i64, status: Status, degraded: bool) {
-        self.after_tokens(t);
+        if !self.after_tokens(t) {
+            return;
+        }
         let handle = self.handle(id);
         self.meter.end(t, &[handle], status, degraded);
         // Where its end was refused the request lives on.
@@ -298,7 +312,9 @@ impl<'a, P: FnMut(i64) -> bool> Writer<'a, P> {
 
     /// Takes what an engine tells of itself.
     pub fn engine(&mut self, t: i64, row: &EngineRow, hashes: &[u64]) {
-        self.after_tokens(t);
+        if !self.after_tokens(t) {
+            return;
+        }
         let range = |range: &std::ops::Range<u32>| &hashes[range.start as usize..range.end as usize];
         match row {
             EngineRow::Gauge(values) => self.meter.gauge(t, *values),
