@@ -262,7 +262,7 @@ class Workload:
     ) -> ClosedLoop:
         """One more source, which tops up the requests in flight to `target`; like the main one but for what is given.
 
-        `prefix_share` is the share of a mean prompt that is one of the main source's prefixes.
+        `prefix_share` is the share of a mean prompt that is one of this source's own prefixes.
         """
         main = self.traffic
         prompts = main.prompt if prompt is None else lengths(prompt)
@@ -303,10 +303,11 @@ def workload_of(
 ) -> Workload:
     """A workload of one source, by its name. Raises ValueError for a setting out of its range."""
     random = Random(f"{seed}/main/arrivals")
-    if rate is not None and rate <= 0:
-        raise ValueError(f"rate must be above 0, got {rate}")
-    if cv <= 0:
-        raise ValueError(f"burstiness must be above 0, got {cv}")
+    for name, value in (("rate", rate), ("burstiness", cv)):
+        if value is not None and not 1e-9 <= value <= 1e9:
+            raise ValueError(f"{name} must be between 1e-9 and 1e9, got {value}")
+    if in_flight is not None and in_flight < 1:
+        raise ValueError(f"in_flight must be 1 or more, got {in_flight}")
     main: Source
     if arrivals in ("poisson", "bursty"):
         main = OpenLoop(traffic, RATE if rate is None else rate, 1.0 if arrivals == "poisson" else cv, random)
