@@ -111,6 +111,26 @@ def test_absent_is_not_zero(tmp_path: Path) -> None:
     assert set(RATES) <= set(empty.absent)
 
 
+def test_running_out_of_memory_without_a_victim_is_counted_apart(tmp_path: Path) -> None:
+    counted = [
+        {"t_ns": MS, "ev": "count", "name": "oom_event"},
+        {"t_ns": MS, "ev": "count", "name": "oom_event", "n": 4},
+    ]
+    path = log(tmp_path, [*requests(stop=3, oom=1), *counted])
+    made = tokenpulse.report(path)
+    assert (made.oom_rate, made.oom_events, made.requests["failed"]) == (0.25, 5, 1)
+    text = run("report", path, "--sketches", tmp_path / "kept").stdout.decode()
+    assert "out of memory 25.00 % 1 of 4 ended; 5 events counted apart" in " ".join(text.split())
+    quiet = tmp_path / "quiet.jsonl"
+    quiet.write_text('{"id":"a","arrive_ns":1}\n')
+    run("report", quiet, "--sketches", tmp_path / "none")
+    merged = json.loads(run("merge", tmp_path / "kept", tmp_path / "none", tmp_path / "kept", "--json").stdout)
+    assert merged["oom_events"] == 10
+    nothing = tokenpulse.report(quiet)
+    assert nothing.oom_events is None
+    assert nothing.absent["oom_events"] == "no line of an input counts an oom_event"
+
+
 @pytest.mark.parametrize("path", sorted((FIXTURES / "tools").glob("*.*z")), ids=lambda path: path.name)
 def test_what_a_tool_does_not_tell_has_a_reason(path: Path) -> None:
     made = tokenpulse.report(path, slo="ttft=1s,tpot=50ms")

@@ -72,6 +72,7 @@ class Accounts:
         self.outside = 0
         self.rejected: Counter[str] = Counter()
         self.clamped = 0
+        self.oom_events: int | None = None
         self.first_arrival_ns: int | None = None
         self.last_emission_ns: int | None = None
 
@@ -96,6 +97,9 @@ class Accounts:
     def arrived(self, t_ns: int) -> None:
         self.first_arrival_ns = least(self.first_arrival_ns, t_ns)
 
+    def ran_out_of_memory(self, t_ns: int, n: int) -> None:
+        self.oom_events = (self.oom_events or 0) + (n if self.settings.is_inside(t_ns) else 0)
+
     def emitted(self, t_ns: int) -> None:
         self.last_emission_ns = greatest(self.last_emission_ns, t_ns)
 
@@ -114,6 +118,8 @@ class Accounts:
         self.outside += other.outside
         self.rejected += other.rejected
         self.clamped += other.clamped
+        if other.oom_events is not None:
+            self.oom_events = (self.oom_events or 0) + other.oom_events
         if other.first_arrival_ns is not None:
             self.arrived(other.first_arrival_ns)
         if other.last_emission_ns is not None:
@@ -126,6 +132,7 @@ class Accounts:
             "last_emission_ns": self.last_emission_ns,
             "rejected": dict(self.rejected),
             "clamped": self.clamped,
+            "oom_events": self.oom_events,
             "total": self.total.as_dict(),
             "slowest": self.slowest.as_dict(),
             "by": self._classes_as_dicts(),

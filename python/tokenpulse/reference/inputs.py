@@ -140,6 +140,8 @@ class Input:
         if not self.horizon.admits(t):
             self._reject(number, "future")
         elif record.kind in log.OTHER_EVENTS:
+            if record.oom_events is not None:
+                self.accounts.ran_out_of_memory(t, record.oom_events)
             self.horizon.accept(t)
         elif record.kind == "arrive":
             self._arrive(number, record)

@@ -50,6 +50,8 @@ class EventLine:
     k: int = 1
     status: str = ""
     degraded: bool = False
+    oom_events: int | None = None
+    """Of a `count` line: how often memory ran out, where it tells that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +303,7 @@ def event_line(kind: object, fields: Fields) -> EventLine:
     kind = str(kind)
     t_ns = fields.needed(time, "t_ns")
     if kind in OTHER_EVENTS:
-        return EventLine(kind, t_ns)
+        return EventLine(kind, t_ns, oom_events=oom_events_of(fields) if kind == "count" else None)
     name = fields.needed(identity, "id")
     if kind == "arrive":
         prompt_tokens = fields.given(tokens, "prompt_tokens", default=0)
@@ -312,6 +314,16 @@ def event_line(kind: object, fields: Fields) -> EventLine:
         status = fields.needed(ending, "status")
         return EventLine(kind, t_ns, name, status=status, degraded=fields.given(flag, "degraded", default=False))
     return EventLine(kind, t_ns, name)
+
+
+def oom_events_of(fields: Fields) -> int | None:
+    """How often memory ran out, by a `count` line; None if it counts something else, or does not say how often."""
+    try:
+        name: str = fields.needed(lambda _, value: value if isinstance(value, str) else "", "name")
+        n: int = fields.given(tokens, "n", default=1)
+    except Skip:
+        return None
+    return n if name == "oom_event" else None
 
 
 def request_line(fields: Fields) -> RequestLine:

@@ -49,6 +49,7 @@ _REASONS = {
     "error_rate": _NO_JUDGED,
     "degraded": _NO_END,
     "oom_rate": _NO_END,
+    "oom_events": "no line of an input counts an oom_event",
     "preemption_rate": _NO_END,
     "preemptions_per_request": _NO_END,
     "error_budget.availability.bad": _NO_JUDGED,

@@ -26,7 +26,8 @@ def rates(report: Report) -> Iterator[tuple[str, str, str]]:
     if "degraded" not in report.absent or report.degraded is not None:
         yield "degraded", percent(report.degraded), f"of {count(ended)} ended"
     oom = report.requests["by_status"].get("oom", 0)
-    yield "out of memory", percent(report.oom_rate), f"{count(oom)} of {count(ended)} ended"
+    events = "" if report.oom_events is None else f"; {several(report.oom_events, 'event')} counted apart"
+    yield "out of memory", percent(report.oom_rate), f"{count(oom)} of {count(ended)} ended{events}"
     if report.preemptions["requests"] is not None:
         often = several(report.preemptions["events"], "preemption")
         told = f"{count(report.preemptions['requests'])} of {count(ended)} ended; {often}"

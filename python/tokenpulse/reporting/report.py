@@ -57,6 +57,7 @@ class Report:
     error_rate: float | None
     degraded: float | None
     oom_rate: float | None
+    oom_events: int | None
     preemption_rate: float | None
     preemptions_per_request: float | None
     error_budget: Figures
@@ -116,6 +117,7 @@ class Report:
             "attainment_grid": None if JUDGED_BY & told.keys() else attainment_grid(reduction),
             "cut": _cut(reduction, how),
             "workload": None,
+            "oom_events": reduction.get("oom_events"),
             **found,
         }
         if "flow" in told:

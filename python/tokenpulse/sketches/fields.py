@@ -175,9 +175,11 @@ class _Reader:
         self.scale: int | None = None
 
     def reduction(self, place: _Place) -> dict[str, Any]:
+        counted = ["oom_events"] if "oom_events" in place.object() else []  # files of before had none
         place.keys(
             *("inputs", "notices", "first_arrival_ns", "last_emission_ns", "newest_ns", "rejected", "clamped", "total"),
             *("slowest", "by", "by_interned_over", "timeline", "flow", "grid", "cut"),
+            *counted,
         )
         first, last = (place.field(name).maybe() for name in ("first_arrival_ns", "last_emission_ns"))
         if last is not None and (first is None or last < first):
@@ -190,6 +192,7 @@ class _Reader:
             **{name: place.field(name).maybe() for name in ("first_arrival_ns", "last_emission_ns", "newest_ns")},
             "rejected": place.field("rejected").counts(),
             "clamped": place.field("clamped").whole(),
+            "oom_events": place.field("oom_events").maybe() if counted else None,
             "total": self._block(place.field("total"), whole=True),
             "slowest": self._slowest(place.field("slowest")),
             "by": self._classes(place.field("by")),

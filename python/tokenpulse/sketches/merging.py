@@ -42,6 +42,7 @@ def merge_reductions(reductions: Sequence[Reduction], timeline_bins: int = MAX_T
         "newest_ns": _last(part["newest_ns"] for part in parts),
         "rejected": _counts([part["rejected"] for part in parts]),
         "clamped": sum(part["clamped"] for part in parts),
+        "oom_events": _known_sum(part.get("oom_events") for part in parts),
         "total": _block([part["total"] for part in parts]),
         "slowest": {metric: _slowest([part["slowest"].get(metric, ()) for part in parts]) for metric in METRICS},
         "by": by,
@@ -59,6 +60,12 @@ def _first(times: Iterable[int | None]) -> int | None:
 
 def _last(times: Iterable[int | None]) -> int | None:
     return max((t for t in times if t is not None), default=None)
+
+
+def _known_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of those that are known; None where none is."""
+    known = [n for n in counts if n is not None]
+    return sum(known) if known else None
 
 
 def _counts(parts: Sequence[Mapping[str, int]], order: Sequence[str] = ()) -> dict[str, int]:

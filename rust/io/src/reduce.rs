@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokenpulse_core::Error;
+use tokenpulse_core::meter::Named;
 use tokenpulse_core::strata::Key;
 use tokenpulse_core::tally::{Arrival, Rows, Run, Settings};
 
-use crate::batch::{ArrivalRow, Batch, Entry, RequestRow, What};
+use crate::batch::{ArrivalRow, Batch, EngineRow, Entry, RequestRow, What};
 use crate::input::{Failure, Notice, note};
 use crate::part::{Id, Part, together};
 use crate::pipeline::{Reading, each_batch};
@@ -243,7 +244,13 @@ impl Reader {
                 self.part.arrive(id, &arrival(batch, entry, row, &self.labels), number);
             }
             What::Request(which) => self.request(id, batch, entry, &batch.requests[which as usize], number),
-            What::Other | What::Engine(_) | What::Refused(_) => self.part.run.pass(t),
+            What::Engine(which) => {
+                if let EngineRow::Count(Named::OomEvent, n) = batch.engine[which as usize] {
+                    self.part.run.ran_out_of_memory(t, n as u64);
+                }
+                self.part.run.pass(t);
+            }
+            What::Other | What::Refused(_) => self.part.run.pass(t),
         }
     }
 

@@ -207,6 +207,7 @@ pub fn reduction_dict<'py>(py: Python<'py>, reduction: &Reduction) -> PyResult<B
     let rejected = Counter::ALL.into_iter();
     dict.set_item("rejected", counts(py, rejected.map(|counter| (counter.name(), run.counter(counter))))?)?;
     dict.set_item("clamped", run.clamped())?;
+    dict.set_item("oom_events", run.oom_events())?;
     dict.set_item("total", block_dict(py, run.total())?)?;
     let slowest = PyDict::new(py);
     for metric in Metric::ALL {

@@ -32,6 +32,8 @@ pub struct Run {
     outside: u64,
     counters: [u64; 4],
     clamped: u64,
+    /// Times that memory ran out, whether or not a request died of it; none where nothing tells of them.
+    oom_events: Option<u64>,
     pub(super) last_emission: Option<i64>,
     arrivals: u64,
     /// The exact rows, where they are kept.
@@ -66,6 +68,7 @@ impl Run {
             outside: 0,
             counters: [0; 4],
             clamped: 0,
+            oom_events: None,
             last_emission: None,
             arrivals: 0,
             rows: None,
@@ -128,6 +131,12 @@ impl Run {
     #[must_use]
     pub fn clamped(&self) -> u64 {
         self.clamped
+    }
+
+    /// How often memory ran out; none where nothing was told of that.
+    #[must_use]
+    pub fn oom_events(&self) -> Option<u64> {
+        self.oom_events
     }
 
     /// How many events were refused.
@@ -205,6 +214,11 @@ impl Run {
     /// Takes the time of an event that is no request's.
     pub fn pass(&mut self, t: i64) {
         self.horizon.accept(t);
+    }
+
+    /// Counts that memory ran out so often; inside the cut by its own time, as it is no request's.
+    pub fn ran_out_of_memory(&mut self, t: i64, n: u64) {
+        *self.oom_events.get_or_insert(0) += if self.settings.is_inside(t) { n } else { 0 };
     }
 
     /// Counts an event of a request that is not in flight.
@@ -511,6 +525,9 @@ impl Run {
         self.grid.merge(&other.grid);
         self.outside += other.outside;
         self.clamped += other.clamped;
+        if let Some(theirs) = other.oom_events {
+            *self.oom_events.get_or_insert(0) += theirs;
+        }
         for (mine, theirs) in self.counters.iter_mut().zip(other.counters) {
             *mine += theirs;
         }
