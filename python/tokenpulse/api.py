@@ -78,10 +78,7 @@ def report(
     if cut and named:
         raise ValueError("a profile is of the whole run: it must not be given together with from, to or steady")
     with ExitStack() as stack:
-        if isinstance(paths, Intake):
-            intake = paths
-        else:
-            intake = Intake.of(paths, stack, progress, again=bool(cut or named))
+        intake = paths if isinstance(paths, Intake) else Intake.of(paths, stack, progress, again=bool(cut or named))
         settings = replace(settings, itl=intake.itl_rule(settings.itl))
         begin, end = cut.found(intake, settings) if cut else (None, None)
         reduction = intake.reduce(settings, begin, end)

@@ -141,7 +141,7 @@ def test_json_is_strict_and_whole(log: Path, tmp_path: Path) -> None:
     assert list(parsed) == [
         *("schema", "inputs", "span_seconds", "requests", "tokens", "preemptions", "latency", "fluidity"),
         *("slowest", "rates", "goodput", "availability", "error_rate", "degraded", "oom_rate", "oom_events"),
-            *("preemption_rate", "preemptions_per_request", "error_budget", "rejected", "clamped", "missing"),
+        *("preemption_rate", "preemptions_per_request", "error_budget", "rejected", "clamped", "missing"),
         *("rules", "by", "by_over", "timeline", "timeline_width_seconds", "timeline_asked_seconds"),
         *("flow", "attainment_grid", "cut", "workload", "cost", "definitions", "absent", "reported", "profiles"),
     ]
