@@ -144,6 +144,17 @@ def test_causes_stand_before_what_they_explain() -> None:
     assert findings[1].strength <= findings[0].strength
 
 
+def test_decode_fills_a_machine_only_where_its_batch_is_full() -> None:
+    waits = FULL | {"waiting": 2.0}
+    full = found(healthy(), healthy(**waits | {"running": 90.0}))
+    assert {row: one.explained_by for row, one in full.items()} == {
+        "ttft-decode-share": None,
+        "ttft-queue": "ttft-decode-share",
+    }
+    findings, _ = judge(healthy(), healthy(**waits), machine=MACHINE)
+    assert {one.row: one.explained_by for one in findings} == {"ttft-queue": None, "ttft-decode-share": None}
+
+
 def test_a_stronger_finding_stands_first_unless_it_is_explained() -> None:
     assert [row for row, *_ in ordered({"ttft-queue": 1.5, "memory-bound": 2.0})] == ["memory-bound", "ttft-queue"]
     assert set(EXPLAINS) | {row for rows in EXPLAINS.values() for row in rows} == set(ROWS) == set(WORDS)

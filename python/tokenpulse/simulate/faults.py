@@ -115,6 +115,8 @@ class Bursts(Fault):
     """s."""
     LONGER = 6.0
     """How many times as long as the step of a long prompt one is at least."""
+    FEW = 6.0
+    """Requests in the batch, on average, up to which they are few."""
 
     def begin(self, simulation: Simulation) -> None:
         self._again(simulation, math.ceil(simulation.now))
@@ -135,10 +137,12 @@ class Bursts(Fault):
 
     def steps(self, simulation: Simulation) -> int:
         """How many steps fill a burst: one to three, each far longer than that of a long prompt, so that a healthy
-        machine has no such steps."""
-        long_prompt = simulation.machine.step(round(2 * simulation.workload.prompt.mean), 0).seconds
+        machine has no such steps. Of few requests it takes more to be a hundredth of a second's tokens."""
+        machine, workload = simulation.machine, simulation.workload
+        long_prompt = machine.step(round(2 * workload.prompt.mean), 0).seconds
         most = int(self.lasts / (self.LONGER * long_prompt))
-        return max(1, min(3 if self.intensity < 0.5 else 2, most))
+        few = fluid.mean_batch(machine, _demand(simulation), _rate(simulation)) < self.FEW
+        return max(1, min(3 if few or self.intensity < 0.5 else 2, most))
 
     @abstractmethod
     def trouble(self, simulation: Simulation, stall: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tokenpulse.analysis.diagnosis.checks import Judged, Lacking, Pair
 from tokenpulse.analysis.diagnosis.contrast import Contrast
 from tokenpulse.analysis.diagnosis.explains import ordered
-from tokenpulse.analysis.diagnosis.rows import ROWS, Case
+from tokenpulse.analysis.diagnosis.rows import ROWS, Case, batch_filled
 from tokenpulse.analysis.diagnosis.words import BURSTS, WORDS
 from tokenpulse.analysis.stretch import Stretch
 
@@ -72,7 +72,7 @@ def judge(
     held = {row: one for row, one in outcomes.items() if isinstance(one, Judged) and one.holds}
     findings = [
         _finding(row, strength, held[row].evidence, by)
-        for row, strength, by in ordered({row: one.strength for row, one in held.items()})
+        for row, strength, by in ordered({row: one.strength for row, one in held.items()}, filled=batch_filled(current))
     ]
     return findings, [NotJudged(row, one.needs) for row, one in outcomes.items() if isinstance(one, Lacking)]
 

@@ -25,6 +25,12 @@ FEWEST_PANES = 10
 FEWEST_FOR_TREND = 10
 """Panes that a trend needs."""
 
+FULL = 0.8
+"""The utilisation from which on a batch or a KV cache is nearly full."""
+
+WAITING = 1.0
+"""Requests in the queue, on average, from which on it is one."""
+
 OBSERVATIONS = f"{FEWEST} observations on either side within the same strata"
 
 
@@ -69,7 +75,7 @@ def tpot_batch(case: Case) -> Outcome:
         if old is not None and new is not None:
             way = Checks()
             way.show(name, old, new)
-            way.over(new, 0.8)
+            way.over(new, FULL)
             way.over(new, 1.1 * old)
             ways.append(way)
     if not ways:
@@ -92,7 +98,7 @@ def ttft_queue(case: Case) -> Outcome:
     rises(checks, ttft)
     checks.show("queue_depth_mean", old, new)
     checks.over(new, 2 * old)
-    checks.over(new, 1.0)
+    checks.over(new, WAITING)
     return checks.judged()
 
 
@@ -114,6 +120,13 @@ def ttft_decode_share(case: Case) -> Outcome:
     checks.show("decode_share_of_computed_tokens", old, new)
     checks.over(new, 1.2 * old)
     return checks.judged()
+
+
+def batch_filled(current: Stretch) -> bool:
+    """Whether the batch is full and requests wait for a place in it, by the thresholds of `tpot_batch` and
+    `ttft_queue`."""
+    utilization, waiting = current.batch_utilization, current.waiting
+    return utilization is not None and utilization > FULL and waiting is not None and waiting > WAITING
 
 
 def refill_thrash(case: Case) -> Outcome:
