@@ -89,6 +89,18 @@ def test_misses_that_come_together_say_less(tmp_path: Path) -> None:
     assert each[1]["independent"] < each[0]["independent"] / 3
 
 
+def test_a_run_without_a_miss_that_came_close_in_one_stretch_says_less(tmp_path: Path) -> None:
+    spread = write(tmp_path / "spread", 20, 400, every(10, "late"))
+    bunched = write(tmp_path / "bunched", 20, 400, lambda n: "late" if 200 <= n < 240 else "good")
+    each = [tokenpulse.capacity(path, slo=SLO).slos[0]["runs"][0] for path in (spread, bunched)]
+    assert [one["attainment"] for one in each] == [1.0, 1.0]
+    assert each[1]["interval"][0] < each[0]["interval"][0]
+    assert each[1]["independent"] < each[0]["independent"] / 3
+    # Far from its limit a latency may go up and down as it likes.
+    far = [tokenpulse.capacity(path, slo="ttft=1s,tpot=1s").slos[0]["runs"][0] for path in (spread, bunched)]
+    assert far[0]["independent"] == far[1]["independent"] == each[0]["independent"]
+
+
 def test_requests_that_came_at_once_have_no_rate() -> None:
     found = tokenpulse.capacity(APPENDED, slo=SLO)
     assert [row["at_once"] for row in found.runs] == [False, False, True]

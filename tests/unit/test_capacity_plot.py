@@ -51,6 +51,7 @@ def test_nothing_lies_over_anything_else(case: str, monkeypatch: pytest.MonkeyPa
     ]
     labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
     inside = [text for axes in figure.axes for text in axes.texts]
+    inside += figure.axes[1].get_legend().get_texts()
     texts = [text for text in (*figure.texts, *axis, *labels, *inside) if text.get_text().strip()]
     boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
     assert len(boxes) > 12

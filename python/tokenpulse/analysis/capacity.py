@@ -22,7 +22,7 @@ from tokenpulse.analysis.changes import Run
 from tokenpulse.analysis.cost import MOST, Price
 from tokenpulse.analysis.crossing import AT_LEAST, UNDER, Crossing, Point, crossing
 from tokenpulse.analysis.dependence import Dependence
-from tokenpulse.analysis.intervals import normal_quantile, wilson
+from tokenpulse.analysis.intervals import Spread, normal_quantile, wilson
 from tokenpulse.model import METRICS, SLO
 
 SCHEMA = "tokenpulse.capacity/1"
@@ -37,6 +37,9 @@ RATE = "rate"
 
 FAILED = "failed"
 """The cause of a miss that is no limit: a request that failed, was rejected or lost, or had no tokens."""
+
+NEAR_QUANTILE, NEAR = 0.99, 0.7
+"""A latency is near its limit when this quantile is at this share of it or above: where alerts begin to warn."""
 
 PER_GOOD, PER_HOUR = "good request", "hour"
 
@@ -209,9 +212,8 @@ def _verdict(slo: SLO, one: Placed, limits: Sequence[str], level: float, budget:
     alone[FAILED] = sum(n for reason, n in missed.items() if reason.split("+")[0] not in METRICS)
     interval, independent = None, 0.0
     if judged:
-        counts = _counts(place)
         depends = Dependence.of(None if "timeline" in run.absent else run.reduction["timeline"])
-        independent = float(depends.independent(judged, depends.share(*counts), level))
+        independent = float(depends.independent(judged, _effect(depends, slo, place, run), level))
         low, high = wilson(attained * independent, independent, normal_quantile(level))
         interval = [low if attained else 0.0, high if attained < 1 else 1.0]
     spent = None if budget is None else budget.per_second(one.gpus)
@@ -227,12 +229,26 @@ def _verdict(slo: SLO, one: Placed, limits: Sequence[str], level: float, budget:
     }
 
 
-def _counts(place: int) -> tuple[Callable[[Any], int], Callable[[Any], int]]:
-    """What is good and what is judged in a block."""
-    return (
-        lambda block: int(block["slos"][place]["good"]),
-        lambda block: int(block["slos"][place]["good"] + sum(block["slos"][place]["missed"].values())),
-    )
+def _effect(depends: Dependence, slo: SLO, place: int, run: Run) -> float:
+    """The design effect for the share of good requests: that of the misses, and of each latency that comes near its
+    limit.
+
+    Misses come in bunches, and a run that happened to have none, or few, does not show how large a bunch would have
+    been; what makes requests wait together shows in their latencies all the same.
+    """
+
+    def good(block: Any) -> int:
+        return int(block["slos"][place]["good"])
+
+    def judged(block: Any) -> int:
+        return good(block) + int(sum(block["slos"][place]["missed"].values()))
+
+    found = [depends.share(good, judged)]
+    for metric, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("e2e", slo.e2e)):
+        sketch = run.sketches[metric]
+        if limit is not None and sketch.count and sketch.quantile(NEAR_QUANTILE) >= NEAR * limit:
+            found.append(depends.mean(metric, Spread.of(sketch)))
+    return max(found)
 
 
 def _keeps(target: float, rows: Sequence[Figures], verdicts: Sequence[Figures], causes: Sequence[str]) -> Figures:

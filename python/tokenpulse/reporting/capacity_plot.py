@@ -111,8 +111,10 @@ def _panels(figure: Figure, capacity: Capacity, judged: Figures, runs: Sequence[
     if capacity.price is not None:
         _costs(panels[2], runs, capacity.price)
     places = [one.place for one in runs]
-    reach = max(places) - min(places) or max(places)
-    panels[0].set_xlim(max(0.0, min(places) - 0.05 * reach), max(places) + 0.05 * reach)
+    words = [one for one in runs if isinstance(one.row["setting"], str)]
+    reach = 10.0 if words else max(places) - min(places) or max(places)
+    first = min(places) - 0.05 * reach
+    panels[0].set_xlim(first if words else max(0.0, first), max(places) + 0.05 * reach)
     for axes in panels:
         plain(axes)
         axes.yaxis.set_label_coords(-0.075, 0.5)
@@ -120,8 +122,9 @@ def _panels(figure: Figure, capacity: Capacity, judged: Figures, runs: Sequence[
             axes.axvline(mark.place, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1.5)
     for axes in panels[:-1]:
         axes.tick_params(labelbottom=False)
-    words = [one for one in runs if isinstance(one.row["setting"], str)]
     if words:
+        for line in (line for axes in panels for line in axes.get_lines() if line.get_label() != "offered"):
+            line.set_linestyle("none")
         panels[-1].set_xticks([one.place for one in words], [printable(one.row["setting"]) for one in words])
     panels[-1].set_xlabel("offered rate, requests a second" if capacity.axis == RATE else capacity.axis)
     names(figure, panels[0], marks, top)
@@ -180,7 +183,10 @@ def _rates(axes: Axes, runs: Sequence[_Run], by_rate: bool) -> None:
     axes.plot(places, good, color=KEPT, linewidth=1.8, marker=".", markersize=5, label="good")
     axes.set_ylim(0, 1.08 * max([*served, *good, *((one.place for one in runs) if by_rate else ()), 1e-9]))
     axes.set_ylabel("requests/s")
-    axes.legend(frameon=False, loc="upper left", fontsize=8, borderaxespad=0.2)
+    # Between the panels, where no line can cross it.
+    axes.legend(
+        frameon=False, loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=3, fontsize=8, borderaxespad=0, borderpad=0
+    )
 
 
 def _costs(axes: Axes, runs: Sequence[_Run], price: Figures) -> None:
