@@ -40,7 +40,7 @@ def diagnose(
     bandwidth: float | None,
     as_json: bool,
 ) -> None:
-    """Say what is wrong with RUN, a log of events: what changed, by how much, the likely cause and what to do.
+    """Say what is wrong with RUN, a log or a tool's file of requests: what changed, the likely cause, what to do.
 
     Without --baseline the last third of the run is held against its first third. A healthy run has no findings; what
     could not be judged is listed with what it needs.
