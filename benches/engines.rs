@@ -90,7 +90,7 @@ impl Engine for Metered {
 
     #[inline]
     fn tokens(&mut self, times: &[i64], handles: &[i64]) {
-        self.meter.tokens(times, handles);
+        self.meter.tokens(times, handles, None);
     }
 
     fn end(&mut self, t: i64, handle: i64) {

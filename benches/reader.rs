@@ -12,10 +12,12 @@ use std::sync::Arc;
 use common::{Random, criterion, size};
 use criterion::{BatchSize, Criterion, Throughput};
 use serde::Deserialize;
+use tokenpulse_core::meter::{Meter, Origin, Settings as MeterSettings};
 use tokenpulse_core::request::Metric;
 use tokenpulse_core::sketch::ItlRule;
+use tokenpulse_core::strata::Key;
 use tokenpulse_core::tally::Settings;
-use tokenpulse_io::{Reading, Source, reduce};
+use tokenpulse_io::{Reading, Replaying, Source, reduce, replay};
 
 const IN_FLIGHT: usize = 64;
 
@@ -118,6 +120,34 @@ fn tokenpulse(log: Vec<u8>) -> Sums {
     }
 }
 
+/// The same log through a meter, looked at each second.
+fn through_a_meter(log: Vec<u8>) -> Sums {
+    let settings = MeterSettings { burn: false, ..MeterSettings::default() };
+    let meter = Meter::new(settings, Origin::default()).unwrap();
+    let reader = meter.reader();
+    let by = vec![Key::PromptLength];
+    let reading = Reading { threads: 1, ..Reading::default() };
+    let replaying = Replaying { every_ns: 1_000_000_000, by, reading };
+    let mut read = 0;
+    let on_pane = |t| {
+        read += reader.snapshot(Some(t)).classes.len();
+        true
+    };
+    replay(Source::Bytes("log".to_owned(), log), &meter, &replaying, |_, _| true, on_pane).unwrap();
+    assert!(read > 0);
+    let snapshot = reader.snapshot(None);
+    let mut sums = Sums::default();
+    for class in &snapshot.classes {
+        let total = &class.scopes[0].block;
+        sums.requests += total.attempted;
+        sums.tokens += total.output_tokens;
+        sums.ttft_ns += total.latency[Metric::Ttft as usize].sum_ns();
+        sums.itl_ns += total.latency[Metric::Itl as usize].sum_ns();
+        sums.e2e_ns += total.latency[Metric::E2e as usize].sum_ns();
+    }
+    sums
+}
+
 #[derive(Deserialize)]
 struct EventLine<'a> {
     t_ns: i64,
@@ -189,6 +219,13 @@ fn compare(criterion: &mut Criterion, name: &str, log: &str, peer: fn(&[u8]) -> 
     group.throughput(Throughput::Bytes(log.len() as u64));
     group.bench_function("tokenpulse", |bencher| {
         bencher.iter_batched(|| log.to_vec(), |log| assert_eq!(tokenpulse(log), expected), BatchSize::PerIteration);
+    });
+    group.bench_function("through a meter", |bencher| {
+        bencher.iter_batched(
+            || log.to_vec(),
+            |log| assert_eq!(through_a_meter(log), expected),
+            BatchSize::PerIteration,
+        );
     });
     group.bench_function("peer/serde_json", |bencher| {
         bencher.iter(|| assert_eq!(peer(log), expected));

@@ -315,7 +315,7 @@ def replay_bytes(
 
     >>> from tokenpulse import Meter
     >>> meter, seen = Meter(windows=()), []
-    >>> log = b'{"t_ns": 0, "ev": "ready", "gpus": 8}\n{"t_ns": 2500000000, "ev": "gauge", "waiting": 3}\n'
+    >>> log = b'{"t_ns": 0, "ev": "ready", "gpus": 8}\\n{"t_ns": 2500000000, "ev": "gauge", "waiting": 3}'
     >>> replay_bytes(meter, "log", log, on_pane=seen.append)["machine"], seen
     ({'gpus': 8}, [1000000000, 2000000000, 2500000000])
     """
@@ -341,7 +341,7 @@ def replay_columns(
     >>> meter = Meter(windows=())
     >>> tokens = {"token_ns": np.array([95, 70, 80]), "token_offsets": np.array([0, 1, 3])}
     >>> columns = {"arrive_ns": np.array([60, 50]), **tokens}
-    >>> replay_columns(meter, columns, on_pane=print)["newest_ns"], meter.snapshot().total.output_tokens
+    >>> replay_columns(meter, columns, on_pane=print)["newest_ns"], meter.snapshot().total.counts["output_tokens"]
     95
     (95, 3)
     """
