@@ -430,6 +430,7 @@ def replay(
     on_pane: Callable[[int], object],
     progress: Callable[[int, int], None] | None,
     threads: int = 0,
+    head: bytes | None = None,
 ) -> dict[str, Any]: ...
 def replay_bytes(
     meter: Meter,

@@ -274,12 +274,13 @@ def replay(
     on_pane: Callable[[int], object],
     progress: Progress | None = None,
     threads: int = 0,
+    head: bytes | None = None,
 ) -> dict[str, Any]:
     """Put a log through a meter, line by line, as its engine would have called it; `-` is standard input.
 
     Requests are classed by `by`: `prompt_length` and labels (an SLO set that asks for labels judges what is classed by
-    them). What lines say of a KV cache goes to the meter's tracker,
-    if it has one. Emissions are taken as `Meter.tokens` takes them, so batch sizes are not counted.
+    them). What lines say of a KV cache goes to the meter's tracker, if it has one. Emissions are taken as
+    `Meter.tokens` takes them, so batch sizes are not counted.
 
     A log that begins with a request line is held in memory and applied in the order of its times: 8 bytes an emission
     (16 with `n`) and some 250 bytes a request. Else lines are applied as they come, and memory is bounded.
@@ -289,15 +290,15 @@ def replay(
     time are left out. In a silence longer than an hour the calls stop after the first hour, and go on after the line
     that ends it. After the last line `on_pane` is called with the newest time, if that is past the last call.
 
-    Returns `inputs` and `notices` as `reduce_paths` does, `first_ns` and `newest_ns` (None without a line that has a
-    time), and `machine`: what `ready` lines say of `peak_flops` (FLOP/s), `bandwidth_bytes_per_second`,
-    `kv_block_tokens` and `gpus`, as far as they do.
+    `head` is what was read of the path already, and stands before the rest. Returns `inputs` and `notices` as
+    `reduce_paths` does, `first_ns` and `newest_ns` (None without a line that has a time), and `machine`: what `ready`
+    lines say of `peak_flops` (FLOP/s), `bandwidth_bytes_per_second`, `kv_block_tokens` and `gpus`, as far as they do.
 
     Raises as `reduce_paths` does. An exception of `on_pane` or `progress` ends the reading; the meter then has what
     came before.
     """
     return _core.replay(
-        meter, path, every_ns=every_ns, by=list(by), on_pane=on_pane, progress=progress, threads=threads
+        meter, path, every_ns=every_ns, by=list(by), on_pane=on_pane, progress=progress, threads=threads, head=head
     )
 
 

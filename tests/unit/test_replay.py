@@ -90,8 +90,10 @@ def test_compressed_logs_and_standard_input(tmp_path: Path) -> None:
     assert engine.replay(Meter(), str(path), on_pane=seen.append)["newest_ns"] == 2 * SECOND
     assert seen == [SECOND, 2 * SECOND]
     program = """
+import os
 from tokenpulse import Meter, engine
-print(engine.replay(Meter(), "-", on_pane=str)["inputs"][0]["lines"])
+head = os.read(0, 5)
+print(engine.replay(Meter(), "-", on_pane=str, head=head)["inputs"][0]["lines"])
 """
     done = subprocess.run(
         [sys.executable, "-c", program], input=path.read_bytes(), capture_output=True, check=True, env=dict(os.environ)

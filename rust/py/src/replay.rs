@@ -16,7 +16,7 @@ use crate::reduction::{none_of_ours, os_error, set_inputs, tell};
 /// Put a log through a meter; `-` is standard input. `on_pane` is called with each multiple of `every_ns`, before the
 /// first line at or past it is applied, and with the newest time at the end.
 #[pyfunction]
-#[pyo3(signature = (meter, path, *, every_ns, by, on_pane, progress, threads = 0))]
+#[pyo3(signature = (meter, path, *, every_ns, by, on_pane, progress, threads = 0, head = None))]
 #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value, reason = "as Python hands them over")]
 pub fn replay<'py>(
     meter: &Bound<'py, PyMeter>,
@@ -26,9 +26,14 @@ pub fn replay<'py>(
     on_pane: Py<PyAny>,
     progress: Option<Py<PyAny>>,
     threads: usize,
+    head: Option<Vec<u8>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let reading = Reading { threads, ..Reading::default() };
-    put(meter, Source::Path(path), (every_ns, by, reading), &on_pane, progress.as_ref())
+    let source = match head {
+        Some(head) => Source::Begun { path, head },
+        None => Source::Path(path),
+    };
+    put(meter, source, (every_ns, by, reading), &on_pane, progress.as_ref())
 }
 
 /// The same for a log already in memory, with the name it is reported under.
