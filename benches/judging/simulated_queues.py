@@ -1,6 +1,6 @@
 """Where the simulator reduces to a queue that has a theory: its mean queue beside M/D/1 and M/M/1, by load.
 
-    python benches/judging/simulated_queues.py [--requests 300000] [--seeds 3]
+    python benches/judging/simulated_queues.py [--requests 200000] [--seeds 8]
 
 One request at a time, each done in one step whose length is in proportion to its prompt, no cache. Lengths that are all
 the same make M/D/1, exponential ones M/M/1. The theory is that of Pollaczek and Khinchine, once at the load that was
@@ -47,8 +47,8 @@ def waiting(load: float, cv: float) -> float:
 def main() -> None:
     """Print a row for each queue and load: means of the seeds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=300_000)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=200_000)
+    parser.add_argument("--seeds", type=int, default=8)
     asked = parser.parse_args()
     print("| queue | load | mean queue | theory | difference | at the measured load |")
     print("|---|---|---|---|---|---|")
