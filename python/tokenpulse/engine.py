@@ -283,7 +283,7 @@ def replay(
     `Meter.tokens` takes them, so batch sizes are not counted.
 
     A log that begins with a request line is held in memory and applied in the order of its times: 8 bytes an emission
-    (16 with `n`) and some 250 bytes a request. Else lines are applied as they come, and memory is bounded.
+    (16 with `n`) and some 350 bytes a request. Else lines are applied as they come, and memory is bounded.
 
     Before the first line at or past a multiple of `every_ns` (nanoseconds, of the log's clock) is applied, `on_pane` is
     called with that multiple: `meter.snapshot` of it is what a reader would have seen. Multiples up to the log's first

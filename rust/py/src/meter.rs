@@ -230,18 +230,28 @@ impl PyMeter {
         Ok(PyArray1::from_vec(t.py(), handles).into_any())
     }
 
-    /// Tokens, each with its own time in ns: two columns of one length, in the order in which the tokens came.
-    #[pyo3(signature = (times, handles))]
-    fn tokens(&self, times: &Bound<'_, PyAny>, handles: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Emissions, each with its own time in ns: columns of one length, in the order in which they came; of one token
+    /// each, or as many as counts says.
+    #[pyo3(signature = (times, handles, counts = None))]
+    fn tokens(
+        &self,
+        times: &Bound<'_, PyAny>,
+        handles: &Bound<'_, PyAny>,
+        counts: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         self.writable()?;
-        let (mut times_room, mut handles_room) = (Scratch::new(), Scratch::new());
+        let (mut times_room, mut handles_room, mut counts_room) = (Scratch::new(), Scratch::new(), Scratch::new());
         let times = times_room.read(times, "times")?;
         let handles = handles_room.read(handles, "handles")?;
         if times.len() != handles.len() {
             return Err(unequal("handles", times.len(), handles.len()));
         }
+        let counts = counts.map(|counts| counts_room.read(counts, "counts")).transpose()?;
+        if let Some(counts) = counts.filter(|counts| counts.len() != times.len()) {
+            return Err(unequal("counts", times.len(), counts.len()));
+        }
         times.iter().try_for_each(|&t| bounds::TIME_NS.check(t).map(|_| ())).map_err(to_python)?;
-        self.held.meter.tokens(times, handles, None);
+        self.held.meter.tokens(times, handles, counts);
         Ok(())
     }
 

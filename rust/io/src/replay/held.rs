@@ -1,7 +1,7 @@
 //! Lines that must be put in order before they are applied: those of a log that begins with request lines.
 //!
 //! A finished request tells of a long time at once. Lines are held as numbers: eight bytes an emission (sixteen where
-//! emissions have sizes), and some 250 bytes a request. Then they are gone through in the order of their times; the
+//! emissions have sizes), and some 350 bytes a request. Then they are gone through in the order of their times; the
 //! events of a request are made when it arrives, and given up when it has ended. What has the same time comes in the
 //! order of the lines.
 
