@@ -247,6 +247,11 @@ def test_what_does_not_fit_together() -> None:
             call()
 
 
+def test_rows_of_different_lengths_are_told_by_the_argument() -> None:
+    with pytest.raises(ValueError, match=r"^hit must be a number or an array of numbers, got \[\[1\], \[2, 3\]\]"):
+        formulas.hit_rate([[1], [2, 3]], 4)  # type: ignore[call-overload]
+
+
 def test_a_result_beyond_floats_is_refused() -> None:
     for value in (1e300, [1e300]):
         with pytest.raises(ValueError, match="prefill_seconds: the result is beyond what a float can hold"):

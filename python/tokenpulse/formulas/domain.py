@@ -118,7 +118,10 @@ def _number(name: str, value: Any) -> Any:
         return value.item() if value.dtype.itemsize <= 8 else float(value)
     if isinstance(value, Real) and not isinstance(value, bool):
         return float(value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise ValueError(f"{name} must be a number or an array of numbers, got {value!r}") from None
     if array.dtype.kind not in "iuf" and array.size:
         raise TypeError(f"{name} must be a number or an array of numbers, got {value!r}")
     return array.astype(np.float64)
