@@ -142,14 +142,18 @@ def test_busy_time_is_made_of_what_is_known(tmp_path: Path) -> None:
         | {"output_tokens": 9}
         for tenant, last in (("a", 4 * S), ("b", 6 * S))
     ]
+    scheduled = [one | {"schedule_ns": S // 2} for one in untimed]
+    at_once = [one | {"last_token_ns": S, "output_tokens": 1} for one in scheduled]
     for content, busy_is, weights in (
         (unscheduled, ["ttft", "itl"], [5.0, 10.0]),
         (untimed, ["e2e"], [4.0, 6.0]),
+        (scheduled, ["e2e"], [4.0, 6.0]),
+        (at_once, ["scheduling", "prefill", "itl"], [0.5, 0.5]),
     ):
         (path,) = written(tmp_path, content)
         made = tokenpulse.report(path, by="tenant", gpu_hour=1, cost_by="busy")
         assert made.cost is not None
-        assert made.cost["busy_is"] == busy_is
+        assert made.cost["busy_is"] == busy_is == list(busy_metrics_of([rows_of(path)]))
         assert [one["weight"] for one in made.cost["parts"]] == weights
 
 

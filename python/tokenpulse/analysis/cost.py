@@ -68,18 +68,21 @@ class Price:
 # The rule
 
 
-def busy_metrics(counts: Mapping[str, int]) -> tuple[str, ...]:
+def busy_metrics(counts: Mapping[str, int], *, untimed: bool = False) -> tuple[str, ...]:
     """The metrics whose sum is the time for which requests kept the server busy, given how often each was observed.
 
     From the first schedule to the last token, where that is known of any request; else from the arrival to the last
-    token; where no gap between tokens is known, the time that successful requests took.
+    token. Where no gap between tokens is known, the time that successful requests took: unless none has a gap (not
+    `untimed`: all tokens of a request came at once), and a schedule is known.
 
     >>> busy_metrics({"prefill": 2, "itl": 9}), busy_metrics({"ttft": 2, "itl": 9}), busy_metrics({"e2e": 2})
     (('scheduling', 'prefill', 'itl'), ('ttft', 'itl'), ('e2e',))
+    >>> busy_metrics({"prefill": 2, "e2e": 2}), busy_metrics({"prefill": 2, "e2e": 2}, untimed=True)
+    (('scheduling', 'prefill', 'itl'), ('e2e',))
     """
-    if not counts.get("itl"):
-        return ("e2e",)
-    return ("scheduling", "prefill", "itl") if counts.get("prefill") else ("ttft", "itl")
+    if counts.get("prefill") and not untimed:
+        return ("scheduling", "prefill", "itl")
+    return ("ttft", "itl") if counts.get("itl") else ("e2e",)
 
 
 def weight(block: Block, by: str, metrics: Iterable[str]) -> int:
@@ -139,7 +142,8 @@ def cost_figures(
     `seconds` is None where the time is not known: then no cost is. What is of no group is `unattributed`.
     """
     total = None if seconds is None else price.of_seconds(seconds)
-    metrics = busy_metrics({name: sketch.count for name, sketch in block["latency"].items()})
+    counts = {name: sketch.count for name, sketch in block["latency"].items()}
+    metrics = busy_metrics(counts, untimed=not counts.get("itl") and block["latency"]["tpot"].sum_ns > 0)
     weights = [weight(one.block, price.by, metrics) for one in groups]
     weights.append(max(0, weight(block, price.by, metrics) - sum(weights)))
     known = total is not None and not (

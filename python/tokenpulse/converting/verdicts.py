@@ -144,12 +144,17 @@ def _observed(rows: Rows) -> dict[str, Ints]:
 
 def busy_metrics_of(parts: Sequence[Rows]) -> tuple[str, ...]:
     """The metrics that busy time is made of, as in a report on the same requests."""
-    return busy_metrics(
-        {
-            "prefill": sum(int(((one.schedule_ns != ABSENT) & (one.first != ABSENT)).sum()) for one in parts),
-            "itl": sum(int((one.emissions > 1).sum()) for one in parts),
-        }
-    )
+    counts = {
+        "prefill": sum(int(((one.schedule_ns != ABSENT) & (one.first != ABSENT)).sum()) for one in parts),
+        "itl": sum(int((one.emissions > 1).sum()) for one in parts),
+    }
+    return busy_metrics(counts, untimed=not counts["itl"] and any(_has_tpot(one) for one in parts))
+
+
+def _has_tpot(rows: Rows) -> bool:
+    """Whether any success has a TPOT above 0."""
+    known = np.isin(rows.status, (STOP, LENGTH)) & (rows.first != ABSENT) & (rows.last != ABSENT) & (rows.tokens > 1)
+    return bool((rows.last[known] - rows.first[known] >= rows.tokens[known] - 1).any())
 
 
 def span_seconds(parts: Sequence[Rows]) -> float | None:
