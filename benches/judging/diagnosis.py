@@ -6,7 +6,8 @@
 
 Seeds that were looked at while faults or the table of what explains what were changed (1000 to 1099) are no judges:
 21 to 40 judge faults, 201 to 260 healthy runs. A healthy run is judged twice: by its own first third, and against
-another healthy run of the same rate, of the same mix of lengths or of another one.
+another healthy run of the same rate, of the same mix of lengths or of another one. 261 to 266 are healthy runs of six
+rates, each of which is held against each other one.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ EXPECTED = {
 INTENSITIES = (0.3, 0.6, 1.0)
 RATES = (6.0, 10.0, 16.0, 24.0, 32.0)
 HEALTHY_RATES = (4.0, 6.0, 8.0, 12.0, 16.0, 20.0, 25.0, 30.0, 35.0)
+PAIRED_RATES = (4.0, 8.0, 12.0, 20.0, 28.0, 35.0)
 MIXES: tuple[dict[str, str], ...] = (
     {},
     {"prompt": "lognormal:300", "output": "lognormal:200"},
@@ -138,6 +140,24 @@ def healthy(seeds: Sequence[int], asked: Asked) -> Iterator[Judged]:
                 )
 
 
+def of_other_rates(seeds: Sequence[int], asked: Asked) -> Iterator[Judged]:
+    """Healthy runs of one mix of lengths at different rates, each held against each of the others."""
+    rates = PAIRED_RATES[: len(seeds)]
+    runs = [drive(seed, rate, asked.duration) for seed, rate in zip(seeds, rates, strict=True)]
+    for run, seed, rate in zip(runs, seeds, rates, strict=True):
+        for baseline, of in zip(runs, rates, strict=True):
+            if baseline is not run:
+                yield _judged(
+                    tokenpulse.diagnose(run, baseline),
+                    fault="healthy",
+                    intensity=0.0,
+                    seed=seed,
+                    rate=rate,
+                    how="another rate",
+                    extra={"baseline rate": of},
+                )
+
+
 def matrix(judged: Sequence[Judged]) -> str:
     """The confusion matrix as a Markdown table: what was injected, and what was found first."""
     rows: dict[tuple[str, str], list[Judged]] = defaultdict(list)
@@ -177,6 +197,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=span, default=span("1000" if smoke else "21-40"))
     parser.add_argument("--healthy", type=span, default=span("1040-1042" if smoke else "201-260"))
+    parser.add_argument("--paired", type=span, default=span("1030-1031" if smoke else "261-266"))
     parser.add_argument("--no-healthy", action="store_true")
     parser.add_argument("--faults", default=",".join(EXPECTED))
     parser.add_argument("--intensities", default="0.6" if smoke else ",".join(map(str, INTENSITIES)))
@@ -190,7 +211,7 @@ def main() -> int:
     judged: list[Judged] = []
     runs = [faulty(options.seeds, intensities, asked)]
     if not options.no_healthy:
-        runs.append(healthy(options.healthy, asked))
+        runs += [healthy(options.healthy, asked), of_other_rates(options.paired, asked)]
     with open(options.output or os.devnull, "w") as lines:
         for some in runs:
             for one in some:

@@ -39,7 +39,7 @@ def test_a_fault_in_figures(logs: dict[str, Path]) -> None:
     assert set(first) == {"row", "symptom", "cause", "action", "strength", "explained_by", "evidence"}
     assert (first["row"], first["explained_by"]) == ("queue-growth", None)
     assert all(len(pair) == 2 for pair in first["evidence"].values())
-    before, now = first["evidence"]["queue_depth_mean"]
+    before, now = first["evidence"]["queue_depth_mean_of_last_minute"]
     assert now > 2 * 128 > before
     assert {one["row"]: one["explained_by"] for one in others} == {
         "tpot-batch": "queue-growth",

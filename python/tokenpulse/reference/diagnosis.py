@@ -78,7 +78,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A figure and what it is held against: `over`, `at least` or `under` it."""
+    """A figure and what it is held against: `over`, `at least`, `under` or `at most` it."""
 
     figure: float
     how: str
@@ -88,12 +88,16 @@ class Comparison:
     def holds(self) -> bool:
         if self.how == "at least":
             return self.figure >= self.threshold
+        if self.how == "at most":
+            return self.figure <= self.threshold
         return self.figure > self.threshold if self.how == "over" else self.figure < self.threshold
 
     @property
     def ratio(self) -> float:
         """How far it is past the threshold: 1 is just there. Infinite for something against nothing."""
-        above, below = (self.threshold, self.figure) if self.how == "under" else (self.figure, self.threshold)
+        above, below = (
+            (self.threshold, self.figure) if self.how in ("under", "at most") else (self.figure, self.threshold)
+        )
         if below == 0:
             return math.inf if above > 0 else 1.0
         return above / below
@@ -280,13 +284,16 @@ def variation(values: Sequence[float]) -> float:
 
 
 def memory_bound(base: Side, current: Side, machine: Machine) -> Verdict | None:
-    """The GPU computes less than half of the time, TPOT rises or its P50 is over the SLO's limit, and the arithmetic
-    intensity is under half of the ridge.
+    """The GPU computes less than half of the time, the arithmetic intensity is under half of the ridge, and TPOT's P50
+    is over the SLO's limit, or TPOT rises while the intensity does not.
     """
     if machine.ridge is None or current.gpu_utilization is None or current.intensity is None:
         return None
     risen = rises(base.tpot, current.tpot)
-    either = [] if risen is None else [risen]
+    either = []
+    if risen is not None:
+        same = [] if base.intensity is None else [Comparison(current.intensity, "at most", 1.1 * base.intensity)]
+        either.append([*risen, *same])
     if machine.tpot_limit is not None and machine.tpot_p50 is not None:
         either.append(over(machine.tpot_p50, machine.tpot_limit))
     must = [

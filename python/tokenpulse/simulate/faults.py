@@ -11,7 +11,7 @@ fluid estimates), so that it shows at any rate that the machine can serve, and m
 | `refill-thrash` | more is shared than the cache can keep, and what comes back is dequantised | TPOT, refills |
 | `eviction-storm` | another tenant takes blocks of the cache, and gives them back, again and again | ITL of seconds |
 | `comm-spikes` | now and then, each exchange between the GPUs is delayed | ITL of seconds |
-| `small-batch` | each step decodes only a part of the batch | TPOT, GPU utilisation |
+| `small-batch` | less arrives, and each step decodes only a part of the batch | TPOT, GPU utilisation |
 | `overload` | more arrives than can be served | queue |
 """
 
@@ -189,23 +189,24 @@ class EvictionStorm(Bursts):
 
 
 class SmallBatch(Fault):
-    """Each step decodes only a part of the requests, so that each read of the weights serves few of them. Where the
-    GPUs would be busy all the same, some of the traffic goes elsewhere."""
+    """Each step decodes only a part of the requests, so that each read of the weights serves few of them. Some of the
+    traffic goes elsewhere: a quarter, and more where the GPUs would be busy all the same."""
 
     name = "small-batch"
 
     BUSY = 0.35
+    STAYS = 0.75
+    """The share of the traffic that stays at most, so that chance does not make it more than before."""
     INTENSITY_OF_RIDGE = 0.35
     """Of the roofline's ridge: what the arithmetic intensity stays under."""
 
     def begin(self, simulation: Simulation) -> None:
         rate = _rate(simulation)
-        idle = self._idle_rate(simulation, rate)
-        main = simulation.workload.main
-        if idle < rate and isinstance(main, OpenLoop):
-            main.rate = idle
-        faster = _tpot(simulation, rate) / _tpot(simulation, min(idle, rate))
-        simulation.engine.scheduler.decode_parts = (1.4 + 0.8 * self.intensity) * faster
+        main, left = simulation.workload.main, rate
+        if isinstance(main, OpenLoop):
+            left = main.rate = min(self._idle_rate(simulation, rate), self.STAYS * rate)
+        faster = _tpot(simulation, rate) / _tpot(simulation, left)
+        simulation.engine.scheduler.decode_parts = (1.6 + 0.7 * self.intensity) * faster
 
     def _idle_rate(self, simulation: Simulation, rate: float) -> float:
         """The rate, or the highest below it that leaves the GPUs idle enough."""

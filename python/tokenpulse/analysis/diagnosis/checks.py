@@ -51,6 +51,11 @@ class Checks:
         self.ratios.append(ratio(figure, threshold))
         self.holds &= figure >= threshold
 
+    def at_most(self, figure: float, threshold: float) -> None:
+        """The figure must be at the threshold or under it."""
+        self.ratios.append(ratio(threshold, figure))
+        self.holds &= figure <= threshold
+
     def under(self, figure: float, threshold: float) -> None:
         """The figure must be under the threshold."""
         self.ratios.append(ratio(threshold, figure))

@@ -194,7 +194,10 @@ def p99_swings(case: Case) -> Outcome:
 
 
 def memory_bound(case: Case) -> Outcome:
-    """The GPU computes less than half of the time, TPOT is poor, and few operations are done for each byte moved."""
+    """The GPU computes less than half of the time, TPOT is poor, and few operations are done for each byte moved.
+
+    A machine that does more for each byte than before is less bound by memory: its load is what makes TPOT rise.
+    """
     lacks = [name for name in ("peak_flops", "bandwidth_bytes_per_second") if not case.machine.get(name)]
     if lacks:
         return Lacking(f"the machine's {' and '.join(lacks)}: of the log's ready line, or given")
@@ -207,6 +210,9 @@ def memory_bound(case: Case) -> Outcome:
     if tpot is not None:
         way = Checks()
         rises(way, tpot)
+        before = case.base.arithmetic_intensity
+        if before is not None:
+            way.at_most(intensity, 1.1 * before)
         ways.append(way)
     pooled = case.current.pooled["tpot"]
     if case.tpot_limit is not None and pooled.count >= FEWEST:
@@ -247,7 +253,7 @@ def queue_growth(case: Case) -> Outcome:
     before = [pane.waiting for pane in case.base.recent or () if pane.waiting is not None]
     arrived, ended = (sum(getattr(pane, name) for pane in current.recent) for name in ("arrivals", "ended"))
     checks = Checks()
-    checks.show("queue_depth_mean", fmean(before) if before else case.base.waiting, fmean(depths))
+    checks.show("queue_depth_mean_of_last_minute", fmean(before) if before else case.base.waiting, fmean(depths))
     checks.over(fmean(depths), 2 * current.batch_max)
     checks.show("queue_trend_z", mann_kendall(before) if before else None, z)
     checks.over(z, 2.33)
