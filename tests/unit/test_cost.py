@@ -263,6 +263,19 @@ def test_sharing_out_is_exact(seed: int) -> None:
         assert weight or part == 0
 
 
+def test_busy_time_by_output_length_is_not_known_of_event_lines(tmp_path: Path) -> None:
+    (path,) = written(tmp_path, event_lines(3, 60))
+    made = tokenpulse.report(path, by="output_length", gpu_hour=1, cost_by="busy")
+    assert made.cost is not None
+    assert made.cost["total"] > 0
+    assert {one[name] for one in made.cost["parts"] for name in ("share", "cost", "per_request")} == {None}
+    assert made.cost["unattributed"]["cost"] is None
+    assert made.absent["cost.unattributed.cost"] == "nothing to share the cost by, or not known of the groups"
+    by_tokens = tokenpulse.report(path, by="output_length", gpu_hour=1, cost_by="output").cost
+    assert by_tokens is not None
+    assert by_tokens["parts"][0]["cost"] > 0
+
+
 def test_nothing_to_share_by() -> None:
     assert shared_out(1.0, []) is None
     assert shared_out(1.0, [0, 0]) is None

@@ -149,6 +149,7 @@ def cost_figures(
     known = total is not None and not (
         (price.by != "busy" and counted.output_tokens is None)
         or (price.by == "total" and counted.prompt_tokens is None)
+        or (price.by == "busy" and _unobserved(metrics, block, groups))
     )
     parts = shared_out(total, weights) if known and total is not None else None
     whole = sum(weights)
@@ -176,6 +177,21 @@ def cost_figures(
         ],
         "unattributed": part(len(groups)) if groups else None,
     }
+
+
+def _unobserved(metrics: Iterable[str], block: Block, groups: Sequence[Group]) -> bool:
+    """Whether groups with tokens have none of the metrics that all have: event lines do not tell the length of an
+    output before its end, so that what was observed until then is of no group by that length.
+    """
+
+    def observed(one: Block) -> bool:
+        return any(one["latency"][metric].count for metric in metrics)
+
+    return (
+        observed(block)
+        and any(one.counted.output_tokens for one in groups)
+        and not any(observed(one.block) for one in groups)
+    )
 
 
 def _per(cost: float | None, counted: Counted) -> Figures:
