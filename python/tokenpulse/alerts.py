@@ -236,6 +236,8 @@ def of(
         cleared.extend(event.alert for event in alerts.update(meter.snapshot(t_ns)) if event.kind == "cleared")
 
     labels = sorted({name for one in sets for name in one.where})
+    if "output_length" in labels:
+        raise ValueError("an SLO set's where must name what is known when a request arrives, got output_length")
     told = replay(path, make, on_pane, by=labels, progress=progress)
     return AlertReport(
         alerts=tuple(in_order([*cleared, *alerts.firing])),

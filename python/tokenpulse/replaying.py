@@ -31,9 +31,9 @@ def replay(
     """Put one input through a meter and call `on_pane(meter, t_ns)` at every multiple of `every_ns` and at the end.
 
     `make` makes the meter, once it is known what the input is: it is given the ITL rule that the input forces (`chunk`,
-    where its chunks are of unknown size), or None. A log of event lines is read in bounded memory, standard input by
-    way of a temporary file; requests of other tools and of tables are held in memory. Returns what `engine.replay`
-    does: `inputs`, `notices`, `first_ns`, `newest_ns`, `machine`.
+    where its chunks are of unknown size), or None. A log of event lines is read in bounded memory; request lines, and
+    requests of other tools and of tables, are held. Returns what `engine.replay` does: `inputs`, `notices`, `first_ns`,
+    `newest_ns`, `machine`.
 
     Raises OSError for a file that cannot be read, FormatError for one of unknown format, and ValueError for one that
     does not tell when each request came and what became of it, such as summaries and traces, and for one that holds
@@ -57,12 +57,14 @@ def replay(
             on_pane(meter, t_ns)
 
         if content is None:
-            source = intake.reread(part, stack)
+            head = intake.heads.get(part.source)
             try:
-                told = engine.replay(meter, source, every_ns=every_ns, by=tuple(by), on_pane=pane, progress=progress)
-            except engine.FormatError as wrong:
+                told = engine.replay(
+                    meter, part.source, every_ns=every_ns, by=tuple(by), on_pane=pane, progress=progress, head=head
+                )
+            except engine.FormatError:
                 if part.begins is None:
-                    raise engine.FormatError(str(wrong).replace(f"{source}: ", f"{part.path}: ", 1)) from None
+                    raise
                 found = unknown.found(part.begins)
                 raise engine.FormatError(f"{part.path}: {unknown.EXPECTED}; found {found}") from None
         else:

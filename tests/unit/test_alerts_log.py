@@ -245,6 +245,11 @@ def test_lines_that_cannot_be_used(log: Path, tmp_path: Path) -> None:
     assert b"request never arrived" in done.stdout
 
 
+def test_output_lengths_are_not_known_in_time(log: Path) -> None:
+    with pytest.raises(ValueError, match="known when a request arrives, got output_length"):
+        tokenpulse.alerts.of(log, slo=SLO(ttft=0.2, tpot=0.03, where={"output_length": "0-128"}))
+
+
 def test_misuse(log: Path, tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text("[oom_rate]\nwarn = 1\n")

@@ -120,13 +120,6 @@ class Intake:
                 several = len(runs) > 1 and run.name
                 self.parts.append(Part(path=f"{path} ({run.name})" if several else path, content=run))
 
-    def reread(self, part: Part, stack: ExitStack) -> str:
-        """The name under which all of a part of our own lines is read from its beginning: of a stream, that of a file
-        that it is copied to.
-        """
-        head = self.heads.pop(part.source, None)
-        return part.source if head is None else _spooled(part.source, head, stack)
-
     def _once(self) -> str | None:
         """What of it cannot be read a second time."""
         if STDIN in self.heads:
