@@ -130,7 +130,11 @@ def test_strength_is_the_smallest_ratio_of_a_figure_to_its_threshold() -> None:
 def test_a_tpot_over_its_limit_is_poor_even_if_it_always_was() -> None:
     idle = healthy(added=added(gpu_active_ns=8 * SECOND, flops=1_000_000_000))
     assert found(idle, idle, tpot_limit=0.021) == {}
-    assert set(found(idle, idle, tpot_limit=0.019)) == {"memory-bound"}
+    (bound,) = found(idle, idle, tpot_limit=0.019).values()
+    assert bound.row == "memory-bound"
+    assert bound.evidence["tpot_limit_seconds"] == (0.019, 0.019)
+    base, current = bound.evidence["tpot_p50_of_all_seconds"]
+    assert base == current == pytest.approx(0.02, rel=0.006)
 
 
 def test_causes_stand_before_what_they_explain() -> None:

@@ -101,7 +101,7 @@ def _finding(position: int, finding: Finding) -> Iterator[RenderableType]:
 
 def _label(name: str) -> tuple[str, Any]:
     """A figure's name as people say it, and how its values are shown."""
-    if name.endswith(("_seconds", "_over_limit")) or "_seconds_worst" in name:
+    if name.endswith("_seconds") or "_seconds_worst" in name:
         text = name.replace("_seconds", "")
         return f"{_words(text)}, ms", lambda value: number(value * 1e3)
     if name.endswith(SHARES):

@@ -217,7 +217,9 @@ def memory_bound(case: Case) -> Outcome:
     pooled = case.current.pooled["tpot"]
     if case.tpot_limit is not None and pooled.count >= FEWEST:
         way = Checks()
-        way.show("tpot_p50_seconds_over_limit", case.tpot_limit, pooled.quantile(0.5))
+        earlier = case.base.pooled["tpot"]
+        way.show("tpot_p50_of_all_seconds", earlier.quantile(0.5) if earlier.count else None, pooled.quantile(0.5))
+        way.show("tpot_limit_seconds", case.tpot_limit, case.tpot_limit)
         way.over(pooled.quantile(0.5), case.tpot_limit)
         ways.append(way)
     if not ways:
