@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 
 SECOND_NS = 1_000_000_000
 
@@ -42,12 +43,15 @@ class Clock:
 
     def every(self, ns: int, callback: Callable[[int], object]) -> None:
         """Call `callback(t)` at each multiple of `ns` from 0 on, before all else that happens at that time."""
+        self.at(0, partial(self._turn, 0, ns, callback), first=True)
 
-        def turn(t_ns: int) -> None:
-            self.at(t_ns + ns, lambda: turn(t_ns + ns), first=True)
-            callback(t_ns)
+    def _turn(self, t_ns: int, ns: int, callback: Callable[[int], object]) -> None:
+        self.at(t_ns + ns, partial(self._turn, t_ns + ns, ns, callback), first=True)
+        callback(t_ns)
 
-        self.at(0, lambda: turn(0), first=True)
+    def forget(self) -> None:
+        """Nothing more is to happen. What would have is let go, and with it whoever waits for it."""
+        self._events.clear()
 
     def advance(self, t_ns: int) -> bool:
         """Let time pass until `t_ns`, with what happens until then; False if the end comes before that."""
