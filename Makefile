@@ -70,11 +70,14 @@ else
 	BENCH_SMOKE=1 $(BIN)/python benches/python/memory.py
 	BENCH_SMOKE=1 $(BIN)/python benches/python/memory_report.py
 	BENCH_SMOKE=1 $(BIN)/python benches/judging/diagnosis.py
+	BENCH_SMOKE=1 $(BIN)/python benches/judging/capacity.py
 endif
 
-# What the diagnosis finds in simulated runs, healthy and faulty: the table in docs/diagnosis.md.
+# What the diagnosis finds in simulated runs, healthy and faulty: the table in docs/diagnosis.md; and how well a sweep
+# finds what the simulator can take: docs/capacity.md.
 judge: $(STAMPS)/build
 	$(BIN)/python benches/judging/diagnosis.py
+	$(BIN)/python benches/judging/capacity.py
 
 lint: $(STAMPS)/lint
 	cargo fmt --all --check

@@ -57,7 +57,9 @@ def warnings(
 
 
 def _of_run(run: Run, row: Figures, by_rate: bool) -> Iterator[str]:
-    if row["at_once"]:
+    if not row["arrivals"]:
+        yield "no request arrived"
+    elif row["at_once"]:
         yield "all requests came before the first had ended, which is no rate: its row is shown, and not interpolated"
     elif by_rate and row["offered_per_second"] is None:
         yield "the times of arrivals are not known, so that the run has no rate"

@@ -129,9 +129,9 @@ def _brief(keeps: Figures) -> str:
 
 
 def binds_text(keeps: Figures) -> str:
-    """What binds first, and what it would be without it."""
+    """What binds first, in words."""
     if keeps["binds"] is None:
-        return "nothing missed"
+        return "nothing missed" if keeps["how"] else "-"
     return LIMITS[keeps["binds"]]
 
 
