@@ -23,7 +23,7 @@ from tokenpulse.grammar import Path, duration_ns, slo_sets
 from tokenpulse.kv import KVTracker
 from tokenpulse.meter import Meter
 from tokenpulse.model import ITL_RULES, SLO
-from tokenpulse.replaying import replay
+from tokenpulse.replaying import SECOND_NS, replay
 from tokenpulse.snapshot import Snapshot
 from tokenpulse.view import View
 
@@ -239,6 +239,9 @@ def of(
     if "output_length" in labels:
         raise ValueError("an SLO set's where must name what is known when a request arrives, got output_length")
     told = replay(path, make, on_pane, by=labels, progress=progress)
+    newest_ns = told["newest_ns"]
+    if newest_ns is not None and newest_ns % SECOND_NS == 0:
+        on_pane(meters[0], newest_ns)  # a whole second was evaluated before the events that bear its time
     return AlertReport(
         alerts=tuple(in_order([*cleared, *alerts.firing])),
         pending=tuple(alerts.pending),
@@ -248,7 +251,7 @@ def of(
         slos=sets,
         evaluations=alerts.evaluations,
         first_ns=told["first_ns"],
-        newest_ns=told["newest_ns"],
+        newest_ns=newest_ns,
         inputs=tuple(told["inputs"]),
         notices=tuple(told["notices"]),
         rejected=meters[0].snapshot().rejected,

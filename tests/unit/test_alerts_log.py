@@ -160,6 +160,25 @@ def test_files_that_do_not_say_enough(name: str, message: str) -> None:
         tokenpulse.alerts.of(FIXTURES / "tools" / name)
 
 
+@pytest.mark.parametrize("later_ns", [0, 1])
+def test_the_last_moment_of_a_log_counts(tmp_path: Path, later_ns: int) -> None:
+    """Also where it is a whole second, at which the rules were evaluated before the events of that time."""
+    end = 20 * SECOND + later_ns
+    path = tmp_path / "last.jsonl"
+    lines = [
+        {"t_ns": 5 * SECOND, "ev": "arrive", "id": "1", "prompt_tokens": 5},
+        {"t_ns": end, "ev": "tokens", "id": "1"},
+        {"t_ns": end, "ev": "end", "id": "1", "status": "oom"},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = tokenpulse.alerts.of(path, slo="ttft=1s,tpot=1s")
+    assert {(one.rule, one.value, one.t_ns) for one in found.highest} == {
+        ("ttft_p99", end / SECOND - 5, end),
+        ("oom_rate", 1.0, end),
+    }
+    assert found.evaluations == 15 + later_ns
+
+
 def test_nothing_in_a_log(tmp_path: Path) -> None:
     path = tmp_path / "ready.jsonl"
     path.write_text('{"t_ns": 5, "ev": "ready"}\n')

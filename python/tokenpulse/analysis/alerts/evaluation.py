@@ -155,8 +155,8 @@ class Evaluation:
         t_ns = figures.t_ns
         if self.t_ns is not None and t_ns < self.t_ns:
             raise ValueError(f"t must not lie before the evaluation before, {self.t_ns}, got {t_ns}")
+        self._evaluations += t_ns != self.t_ns
         self.t_ns = t_ns
-        self._evaluations += 1
         events: list[Event] = []
         for check in self._checks.values():
             value, unit, needs = self._figure(check, figures)
@@ -258,7 +258,7 @@ class Evaluation:
 
     @property
     def evaluations(self) -> int:
-        """How many there were."""
+        """How many moments there were."""
         return self._evaluations
 
     @property
