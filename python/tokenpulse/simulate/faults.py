@@ -197,6 +197,8 @@ class SmallBatch(Fault):
     BUSY = 0.35
     STAYS = 0.75
     """The share of the traffic that stays at most, so that chance does not make it more than before."""
+    ENOUGH = 130
+    """Requests of a third of the run that are not turned away by that: with fewer nothing could be judged."""
     INTENSITY_OF_RIDGE = 0.35
     """Of the roofline's ridge: what the arithmetic intensity stays under."""
 
@@ -204,7 +206,8 @@ class SmallBatch(Fault):
         rate = _rate(simulation)
         main, left = simulation.workload.main, rate
         if isinstance(main, OpenLoop):
-            left = main.rate = min(self._idle_rate(simulation, rate), self.STAYS * rate)
+            enough = self.ENOUGH / (simulation.duration / 3)
+            left = main.rate = min(self._idle_rate(simulation, rate), max(self.STAYS * rate, min(enough, rate)))
         faster = _tpot(simulation, rate) / _tpot(simulation, left)
         simulation.engine.scheduler.decode_parts = (1.6 + 0.7 * self.intensity) * faster
 
