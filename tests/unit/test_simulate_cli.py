@@ -47,7 +47,18 @@ def test_json_has_the_result_and_the_latencies() -> None:
         (("--duration", "2"), "--duration: a duration must be"),
         (("--timeout", "soon"), "--timeout: a duration must be"),
         (("--fault", "gremlins"), "a fault must be one of large-batch"),
-        (("--prompt", "long"), "a length must be lognormal:MEAN"),
+        (("--prompt", "long"), "prompt must be lognormal:MEAN"),
+        (("--output", "0"), "output must be 1 or more"),
+        (("--block-tokens", "0"), "block_tokens must be 1 or more, got 0"),
+        (("--burstiness", "2"), "--burstiness is of --arrivals bursty; arrivals are poisson"),
+        (("--in-flight", "2", "--arrivals", "bursty"), "--in-flight is of --arrivals closed; arrivals are bursty"),
+        (("--rate", "2", "--arrivals", "closed"), "--rate is of an open loop"),
+        (("--patience", "2s"), "--patience needs --abort-rate"),
+        (("--acceptance", "0.5", "--speculate", "0"), "--acceptance needs --speculate"),
+        (("--fault-from", "20s"), "--fault-from needs --fault"),
+        (("--fault", "overload", "--fault-from", "200s"), "fault_from must be before the end, 120 s, got 200s"),
+        (("--fault", "overload:0.5", "--arrivals", "closed", "--duration", "3s"), "fault overload:0.5: only Poisson"),
+        (("--sweep", "acceptance=0.5,0.7", "--slo", "ttft=1s,tpot=50ms"), "--acceptance needs --speculate"),
         (("--model", "gpt"), "model must be one of llama-3.1-8b"),
         (("--slo", "ttft=1s,tpot=50ms"), "--slo, --gpu-hour, --target, --cost-limit and --plot are of a --sweep"),
         (("--sweep", "rate=5,10", "--slo", "ttft=1s,tpot=50ms", "-o", "-"), "-o of a sweep must be a directory"),
@@ -57,3 +68,15 @@ def test_json_has_the_result_and_the_latencies() -> None:
 )
 def test_misuse_is_one_line(wrong: tuple[str, ...], message: str) -> None:
     assert misuse(run("simulate", *wrong)).startswith(message)
+
+
+def test_a_sweep_names_its_runs_by_their_values_and_keeps_them_as_logs(tmp_path: Path) -> None:
+    swept = (*SHORT[1:5], "--slo", "ttft=1s,tpot=50ms", "--json", "--sweep")
+    told = json.loads(run("simulate", *swept, "seed=3,4").stdout)
+    assert [one["name"] for one in told["runs"]] == ["seed=3", "seed=4"]
+    kept = tmp_path / "kept"
+    told = json.loads(run("simulate", *swept, "seed=3,4", "-o", kept).stdout)
+    assert [one["path"] for one in told["runs"]] == [str(kept / "seed=3.jsonl"), str(kept / "seed=4.jsonl")]
+    assert run("report", "--strict", kept / "seed=4.jsonl").returncode == 0
+    (tmp_path / "file").write_text("")
+    assert "a sweep needs a directory" in misuse(run("simulate", *swept, "seed=3,4", "-o", tmp_path / "file"))

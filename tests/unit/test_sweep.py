@@ -109,7 +109,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert b"Highest rate that keeps default" in done.stdout
     assert {path.name for path in kept.iterdir()} == {"rate=20.jsonl", "rate=100.jsonl"}
     found = json.loads(run(*asked, "--json").stdout)
-    assert [row["name"] for row in found["runs"]] == ["rate=20.jsonl", "rate=100.jsonl"]
+    assert [row["name"] for row in found["runs"]] == ["rate=20", "rate=100"]
     assert found["slos"][0]["keeps"][0]["how"] == "between"
     told = misuse(run("simulate", "--sweep", "rate=1:2", "--slo", SLO))
     assert "FIRST:LAST:STEP" in told

@@ -91,7 +91,7 @@ def _all_options(command: _Command) -> _Command:
 
 
 @click.command()
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same requests.")
+@click.option("--seed", type=int, metavar="N", help="The same seed gives the same requests. [0]")
 @click.option("--duration", metavar="120s", default="120s", show_default=True, help="Simulated time.")
 @_all_options
 @click.option(
@@ -117,7 +117,23 @@ def simulate(sweep: str | None, out: str | None, as_json: bool, **options: Any) 
             "--slo, --gpu-hour, --target, --cost-limit and --plot are of a --sweep; report and capacity judge a log"
         )
     else:
+        _check_used(settings)
         _one(settings, out, as_json=as_json)
+
+
+def _check_used(settings: dict[str, Any], swept: str | None = None) -> None:
+    """Raise ValueError for a setting, given or swept, that none of the others would let have an effect."""
+    given = {*settings, swept}
+    if swept != "arrivals":
+        arrivals = settings.get("arrivals", "poisson")
+        for name, kind in (("burstiness", "bursty"), ("in_flight", "closed")):
+            if name in given and arrivals != kind:
+                raise ValueError(f"--{name.replace('_', '-')} is of --arrivals {kind}; arrivals are {arrivals}")
+        if "rate" in given and arrivals == "closed":
+            raise ValueError("--rate is of an open loop; --arrivals closed has as many requests as --in-flight says")
+    for name, other in (("patience", "abort_rate"), ("acceptance", "speculate"), ("fault_from", "fault")):
+        if name in given and swept != other and not settings.get(other):
+            raise ValueError(f"--{name.replace('_', '-')} needs --{other.replace('_', '-')}")
 
 
 def _one(settings: dict[str, Any], out: str | None, *, as_json: bool) -> None:
@@ -138,6 +154,7 @@ def _one(settings: dict[str, Any], out: str | None, *, as_json: bool) -> None:
 
 def _sweep(sweep: str, out: str | None, settings: dict[str, Any], judging: dict[str, Any], *, as_json: bool) -> None:
     """Simulate every value, and show the capacity."""
+    from tokenpulse.simulate.sweep import Sweep
     from tokenpulse.simulate.sweep import sweep as simulate_each
 
     plot, slos = judging.pop("plot", None), judging.pop("slos", ())
@@ -147,5 +164,7 @@ def _sweep(sweep: str, out: str | None, settings: dict[str, Any], judging: dict[
         raise ValueError("-o of a sweep must be a directory: it is several runs")
     if plot is not None:
         check_plot(plot)
-    found = simulate_each(sweep, slo=slo_sets(slos), out=out, capacity=judging, **settings)
+    asked = Sweep.parse(sweep)
+    _check_used(settings, asked.name)
+    found = simulate_each(asked, slo=slo_sets(slos), out=out, capacity=judging, **settings)
     show_capacity(found, as_json=as_json, plot=plot)

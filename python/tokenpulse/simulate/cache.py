@@ -20,10 +20,9 @@ class BlockPool:
     """
 
     def __init__(self, capacity: int, block_tokens: int, *, reuse: bool = True) -> None:
-        if capacity < 1 or block_tokens < 1:
-            raise ValueError(
-                f"blocks and tokens of a block must be 1 or more, got {capacity} blocks of {block_tokens} tokens"
-            )
+        for name, value in (("kv_blocks", capacity), ("block_tokens", block_tokens)):
+            if value < 1:
+                raise ValueError(f"{name} must be 1 or more, got {value}")
         self.capacity = capacity
         self.block_tokens = block_tokens
         self.reuse = reuse

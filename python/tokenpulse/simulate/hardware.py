@@ -132,6 +132,8 @@ class Machine:
 
     def kv_blocks(self, block_tokens: int) -> int:
         """How many blocks of KV cache the memory has room for. ValueError where there is none at all."""
+        if block_tokens < 1:
+            raise ValueError(f"block_tokens must be 1 or more, got {block_tokens}")
         usable = self.gpus * (self.gpu.memory_bytes * self.memory_share - self.workspace_bytes)
         blocks = math.floor((usable - self.model.weight_bytes) / (self.model.kv_bytes_per_token * block_tokens))
         if blocks < 1:

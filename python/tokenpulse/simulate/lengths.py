@@ -50,10 +50,10 @@ class Lengths:
         return f"{self.kind}:{self.mean:g}" + (f",cv={self.cv:g}" if self.kind == "lognormal" else "")
 
 
-def lengths(text: str | int | Lengths) -> Lengths:
+def lengths(text: str | int | Lengths, name: str = "a length") -> Lengths:
     """A distribution as it is written; a number alone is that length.
 
-    Raises ValueError for anything else.
+    Raises ValueError, which says what `name` must be, for anything else.
 
     >>> [str(lengths(text)) for text in ("lognormal:550", "uniform:100-200", 512)]
     ['lognormal:550,cv=0.8', 'uniform:100-200', 'fixed:512']
@@ -62,15 +62,15 @@ def lengths(text: str | int | Lengths) -> Lengths:
         return text
     found = _FORM.fullmatch(str(text).strip())
     if found is None or (found[1] or "fixed") not in KINDS:
-        raise ValueError(f"a length must be {FORM}; got {text!r}")
+        raise ValueError(f"{name} must be {FORM}; got {text!r}")
     kind, first = found[1] or "fixed", float(found[2])
     if (kind == "uniform") != (found[3] is not None) or (found[4] is not None and kind != "lognormal"):
-        raise ValueError(f"a length must be {FORM}; got {text!r}")
+        raise ValueError(f"{name} must be {FORM}; got {text!r}")
     if kind == "uniform":
         low, high = round(first), round(float(found[3]))
         if not 1 <= low <= high:
-            raise ValueError(f"a length must be 1 or more, and HIGH not below LOW; got {text!r}")
+            raise ValueError(f"{name} must be 1 or more, and HIGH not below LOW; got {text!r}")
         return Lengths(kind, (low + high) / 2, low=low, high=high)
     if first < 1:
-        raise ValueError(f"a length must be 1 or more; got {text!r}")
+        raise ValueError(f"{name} must be 1 or more; got {text!r}")
     return Lengths(kind, first, float(found[4]) if found[4] is not None else 0.8)

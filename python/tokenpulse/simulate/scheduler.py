@@ -74,7 +74,7 @@ class Scheduler:
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
         if drafts < 0:
-            raise ValueError(f"drafts must be 0 or more, got {drafts}")
+            raise ValueError(f"speculate must be 0 drafts or more, got {drafts}")
         self.pool = pool
         self.policy = policy
         self.batch_max = batch_max

@@ -171,7 +171,17 @@ def build(
 
         trouble = parse_fault(fault) if isinstance(fault, str) else fault
         begin_ns = clock.end_ns // 3 if fault_from is None else since_ns(fault_from)
-        clock.at(begin_ns, lambda: trouble.begin(simulation))
+        if begin_ns >= clock.end_ns:
+            raise ValueError(f"fault_from must be before the end, {simulation.duration:g} s, got {fault_from}")
+        name = fault if isinstance(fault, str) else type(fault).__name__
+
+        def begin() -> None:
+            try:
+                trouble.begin(simulation)
+            except ValueError as wrong:
+                raise ValueError(f"fault {name}: {wrong}") from None
+
+        clock.at(begin_ns, begin)
     return simulation
 
 

@@ -6,6 +6,7 @@ what differs between them is the value. The runs are logs like any other, and ar
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -91,7 +92,7 @@ def sweep(
 
     >>> found = sweep("rate=5,10", slo="ttft=1s,tpot=50ms", duration="20s", processes=1)
     >>> [row["name"] for row in found.runs], found.slos[0]["keeps"][0]["how"]
-    (['rate=5.jsonl', 'rate=10.jsonl'], 'at least')
+    (['rate=5', 'rate=10'], 'at least')
     """
     asked = Sweep.parse(setting) if isinstance(setting, str) else setting
     if asked.name in settings:
@@ -99,11 +100,17 @@ def sweep(
     if not slo_sets(slo):
         raise ValueError("a sweep needs limits to judge requests by: --slo ttft=..,tpot=..")
     further = capacity or {}
+    # What is not kept has no file to be told by; a trace's own name may end in .gz, and says nothing of the run's.
+    ending = "" if out is None and asked.name != "arrivals" else ".jsonl"
     sizing.budget_of(*(further.get(name) for name in ("gpu_hour", "gpus", "cost_limit")))
     with TemporaryDirectory(prefix="tokenpulse-") as kept_until_read:
         folder = Path(kept_until_read if out is None else out)
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, "a sweep needs a directory for its runs, and this is a file", str(out)
+            )
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [str(folder / f"{asked.label(value).replace('/', '_')}.jsonl") for value in asked.values]
+        paths = [str(folder / f"{asked.label(value).replace('/', '_')}{ending}") for value in asked.values]
         every = [{**settings, asked.name: value, "out": path} for value, path in zip(asked.values, paths, strict=True)]
         _simulate(every, processes)
         varied = None if asked.name == RATE else (asked.name, asked.values)

@@ -286,7 +286,7 @@ def traffic_of(
     """The main source's requests. ValueError for a share that is not between 0 and 1."""
     if not 0 <= prefix_share < 1:
         raise ValueError(f"prefix_share must be 0 or more and below 1, got {prefix_share}")
-    prompts, answers = lengths(prompt), lengths(output)
+    prompts, answers = lengths(prompt, "prompt"), lengths(output, "output")
     prefixes = Prefixes(PREFIXES, round(prefix_share * prompts.mean))
     return Traffic(seed, "main", prompts, answers, prefixes, labels or {})
 
