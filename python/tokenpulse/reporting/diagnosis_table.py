@@ -94,7 +94,7 @@ def _finding(position: int, finding: Finding) -> Iterator[RenderableType]:
             label,
             "-" if base is None else shown(base),
             "-" if current is None else shown(current),
-            f"{current / base:.2f} x" if base and current is not None and base != current and base > 0 else "",
+            f"{number(current / base)} x" if base and current is not None and base != current and base > 0 else "",
         )
     yield Padding(table, (0, 0, 0, 2))
 

@@ -31,13 +31,15 @@ def several(amount: int, noun: str) -> str:
 def number(amount: float | None) -> str:
     """A figure with three or four digits that tell, or `-` where there is none.
 
-    >>> number(0.01234), number(1.5), number(22.81), number(1234.5), number(None)
-    ('0.0123', '1.50', '22.8', '1,234', '-')
+    >>> number(0.01234), number(1.5), number(22.81), number(1234.5), number(-1.17), number(None)
+    ('0.0123', '1.50', '22.8', '1,234', '-1.17', '-')
     """
     if amount is None:
         return "-"
     if amount == 0:
         return "0"
+    if amount < 0:
+        return f"-{number(-amount)}"
     if amount < 0.001 or amount >= 1e7:
         return f"{amount:.2e}"
     if amount < 1:
