@@ -275,6 +275,7 @@ def test_misuse(log: Path, tmp_path: Path) -> None:
     assert "oom_rate: expected one of" in misuse(run("alerts", log, "--rules", rules))
     assert "PATH is missing" in misuse(run("alerts"))
     assert "leave out PATH" in misuse(run("alerts", log, "--prometheus"))
+    assert "leave out --json and --ttl" in misuse(run("alerts", "--prometheus", "--json", "--ttl", "1m"))
     assert "--ttl: a duration must be" in misuse(run("alerts", log, "--ttl", "long"))
     assert "No such file" in misuse(run("alerts", "none.jsonl"))
     assert "no SLO set may be named 'availability'" in misuse(

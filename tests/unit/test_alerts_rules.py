@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import FIXTURES
 
 from tokenpulse import SLO, Meter
 from tokenpulse.alerts import Alerts, Burn, Levels, QueueGrowth, Rules
+from tokenpulse.alerts import of as alerts_of
 from tokenpulse.analysis.alerts.evaluation import Evaluation
 from tokenpulse.analysis.alerts.figures import Area, Figures
 from tokenpulse.analysis.alerts.machine import Machine
@@ -75,7 +77,7 @@ def test_the_defaults_come_back() -> None:
     [
         ({"kv": {}}, "expected one of kv_utilization, .*, got 'kv'"),
         ({"oom_rate": {"warn": 1}}, "oom_rate: expected one of warning, .*, got 'warn'"),
-        ({"oom_rate": {"warning": -1}}, "oom_rate: warning must be a number of at least 0, got -1"),
+        ({"oom_rate": {"warning": -1}}, "oom_rate: warning must be a finite number of at least 0, got -1"),
         ({"oom_rate": {"warning": True}}, "oom_rate: warning must be a number, got True"),
         ({"oom_rate": {"critical_for": "soon"}}, "oom_rate: critical_for: a duration must be"),
         ({"oom_rate": {"clear_below": 1.5}}, "oom_rate: clear_below must be between 0 and 1, got 1.5"),
@@ -87,6 +89,11 @@ def test_the_defaults_come_back() -> None:
         ({"queue_growth": {"z": "2"}}, "queue_growth: z must be a number of 0 or more, got '2'"),
         ({"queue_growth": {"window": "1.000000001s"}}, "queue_growth: window must be a multiple of 60 ns"),
         ({"queue_growth": {"on": 1}}, "queue_growth: on must be true or false, got 1"),
+        ({"queue_growth": {"clear_z": 3}}, "queue_growth: clear_z must be at most z, 2.33, got 3"),
+        ({"queue_growth": {"window": "7s"}}, "queue_growth: window must be a multiple of 60 ns"),
+        ({"kv_utilization": {"warning": 0.95}}, "kv_utilization: warning must be at most critical, 0.9, got 0.95"),
+        ({"kv_utilization": {"critical": 90}}, "kv_utilization: critical must be a share of at most 1, got 90"),
+        ({"oom_rate": {"window": "2401h"}}, "oom_rate: window must be a multiple of 60 ns, and at most 2400h, got"),
         ({"batch_max": 0}, "batch_max must be at least 1, got 0"),
         ({"batch_max": 2.5}, "batch_max must be a whole number, got 2.5"),
         ({"clear_below": "much"}, "kv_utilization: clear_below must be a number, got 'much'"),
@@ -95,6 +102,13 @@ def test_the_defaults_come_back() -> None:
 def test_what_does_not_fit(settings: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         Rules.of(settings)
+
+
+def test_windows_that_no_meter_can_keep_together() -> None:
+    rules = Rules.of({"oom_rate": {"window": "7m"}})
+    message = "oom_rate: window must be a multiple of the next narrower one, 5m of refill_rate, got 7m"
+    with pytest.raises(ValueError, match=message):
+        alerts_of(FIXTURES / "run.jsonl.gz", rules=rules)
 
 
 def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:

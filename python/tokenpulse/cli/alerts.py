@@ -63,8 +63,10 @@ def alerts(
     sets = slo_sets(slos, where)
     rules = judged.Rules() if rules_file is None else judged.Rules.load(rules_file)
     if prometheus:
-        if path is not None:
-            raise ValueError("--prometheus prints rules and reads no log: leave out PATH")
+        of_a_log = {"PATH": path is not None, "--json": as_json, "--strict": strict, "--ttl": ttl is not None}
+        if any(of_a_log.values()):
+            given = " and ".join(name for name, has in of_a_log.items() if has)
+            raise ValueError(f"--prometheus prints rules and reads no log: leave out {given}")
         sys.stdout.write(prometheus_rules(rules, sets))
         context.exit(OK)
     if path is None:

@@ -14,7 +14,7 @@ from tokenpulse.analysis.alerts.trend import WINDOW, MannKendall, TheilSen
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What growth without pause is. ValueError for a value below 0 or not finite.
+    """What growth without pause is. ValueError for a value below 0 or not finite, and for `clear_z` above `z`.
 
     >>> Growth().least_rise(batch_max=64)
     32.0
@@ -34,6 +34,8 @@ class Growth:
             setting = getattr(self, field.name)
             if isinstance(setting, bool) or not isinstance(setting, (int, float)) or not 0 <= setting < float("inf"):
                 raise ValueError(f"{field.name} must be a number of 0 or more, got {setting!r}")
+        if self.clear_z > self.z:
+            raise ValueError(f"clear_z must be at most z, {self.z!r}, got {self.clear_z!r}")
 
     def least_rise(self, batch_max: float) -> float:
         """What the queue must have risen by, in requests."""

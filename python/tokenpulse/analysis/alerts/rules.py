@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any, ClassVar, TypeVar
 
 from tokenpulse.analysis.alerts.growth import DEPTH_BATCHES, Growth
@@ -30,6 +31,9 @@ CLEAR_BELOW = 0.9
 PANES = 60
 """The panes of a window."""
 
+MOST_WINDOW_HOURS = 2400
+"""The widest window that a meter keeps."""
+
 AVAILABILITY = "availability"
 """What a burn rate is of, where it is of no SLO set."""
 
@@ -38,7 +42,9 @@ def _number(name: str, setting: object, *, least: float, strict: bool) -> None:
     if isinstance(setting, bool) or not isinstance(setting, (int, float)):
         raise TypeError(f"{name} must be a number, got {setting!r}")
     if not math.isfinite(setting) or setting < least or (strict and setting == least):
-        raise ValueError(f"{name} must be a number {'above' if strict else 'of at least'} {least:g}, got {setting!r}")
+        raise ValueError(
+            f"{name} must be a finite number {'above' if strict else 'of at least'} {least:g}, got {setting!r}"
+        )
 
 
 def _hold_ns(name: str, hold: str | float) -> int:
@@ -60,6 +66,14 @@ def _width_ns(name: str, width: str | float) -> int:
         raise type(wrong)(f"{name}: {wrong}") from None
 
 
+def _check_window(width: str | float) -> None:
+    if (
+        not PANES <= _width_ns("window", width) <= MOST_WINDOW_HOURS * 3600 * 10**9
+        or _width_ns("window", width) % PANES
+    ):
+        raise ValueError(f"window must be a multiple of {PANES} ns, and at most {MOST_WINDOW_HOURS}h, got {width!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """One threshold of a rule, with all that decides when its alert fires and clears."""
@@ -73,8 +87,8 @@ class Level:
 class Levels:
     """A rule that compares a figure with a threshold for warning and one for critical; None: that one is off.
 
-    ValueError or TypeError, naming the setting, for a threshold that is negative, `clear_below` outside 0 to 1, a
-    duration that is none.
+    ValueError or TypeError, naming the setting, for a threshold that is negative, a warning above the critical one,
+    `clear_below` outside 0 to 1, a duration that is none.
 
     >>> Levels(0.8, 0.9).level("critical")
     Level(threshold=0.9, for_ns=10000000000, clear_below=0.9)
@@ -96,8 +110,10 @@ class Levels:
             if threshold is not None:
                 _number(severity, threshold, least=0, strict=False)
             _hold_ns(f"{severity}_for", getattr(self, f"{severity}_for"))
+        if self.warning is not None and self.critical is not None and self.warning > self.critical:
+            raise ValueError(f"warning must be at most critical, {self.critical!r}, got {self.warning!r}")
         _clear_below(self.clear_below)
-        _width_ns("window", self.window)
+        _check_window(self.window)
 
     @property
     def window_ns(self) -> int:
@@ -136,8 +152,7 @@ class QueueGrowth(Growth):
         if not isinstance(self.on, bool):
             raise TypeError(f"on must be true or false, got {self.on!r}")
         _hold_ns("for", self.hold)
-        if _width_ns("window", self.window) % PANES:
-            raise ValueError(f"window must be a multiple of {PANES} ns, got {self.window!r}")
+        _check_window(self.window)
 
     @property
     def window_ns(self) -> int:
@@ -223,6 +238,10 @@ BURNS = ("burn_fast", "burn_slow", "burn_ticket")
 LEVELS = ("kv_utilization", "ttft_p99", "oom_rate", "refill_rate", "queue_depth")
 NAMES = ("kv_utilization", "ttft_p99", "oom_rate", "refill_rate", "queue_depth", "queue_growth", *BURNS)
 """The rules, in the order in which they are told."""
+WINDOWED = (*LEVELS, "queue_growth")
+"""Those over a sliding window."""
+SHARES = ("kv_utilization", "oom_rate")
+"""Those whose figure is a part of a whole."""
 
 UNITS = {
     "kv_utilization": "ratio",
@@ -274,12 +293,26 @@ class Rules:
             raise TypeError(f"batch_max must be a whole number, got {self.batch_max!r}")
         if self.batch_max is not None and self.batch_max < 1:
             raise ValueError(f"batch_max must be at least 1, got {self.batch_max!r}")
+        for name in SHARES:
+            for severity in SEVERITIES:
+                if (getattr(getattr(self, name), severity) or 0) > 1:
+                    shown = getattr(getattr(self, name), severity)
+                    raise ValueError(f"{name}: {severity} must be a share of at most 1, got {shown!r}")
 
     @property
     def windows_ns(self) -> tuple[int, ...]:
-        """The sliding windows that a meter must keep, narrowest first."""
-        wanted = {getattr(self, name).window_ns for name in LEVELS} | {self.queue_growth.window_ns}
-        return tuple(sorted(wanted))
+        """The sliding windows that a meter must keep, narrowest first.
+
+        ValueError, naming the rule, where no meter can: each must be a multiple of the one before it.
+        """
+        by_width = sorted((getattr(self, name).window_ns, name) for name in WINDOWED)
+        for (narrow_ns, narrow), (wide_ns, wide) in pairwise(by_width):
+            if wide_ns % narrow_ns:
+                raise ValueError(
+                    f"{wide}: window must be a multiple of the next narrower one, {width_text(narrow_ns)} of {narrow},"
+                    f" got {width_text(wide_ns)}"
+                )
+        return tuple(sorted({width_ns for width_ns, _ in by_width}))
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Rules:
