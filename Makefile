@@ -54,7 +54,7 @@ test-models:
 test-tools: $(STAMPS)/test
 
 test-python: test-tools
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 bench: $(STAMPS)/bench
 ifeq ($(BENCH_SMOKE),)
