@@ -11,7 +11,7 @@ from tokenpulse import api, compressed, engine, sketches
 from tokenpulse.analysis import fail_if as conditions
 from tokenpulse.analysis.compare import Comparison, compare_runs
 from tokenpulse.analysis.cost import Price
-from tokenpulse.grammar import AUTO, Path, path_names, slo_sets
+from tokenpulse.grammar import AUTO, Path, once_only, path_names, slo_sets
 from tokenpulse.model import MAX_TIMELINE_BINS, SLO
 from tokenpulse.reporting import Report
 from tokenpulse.sketches import Saved
@@ -55,6 +55,7 @@ def compare(
     not fit together and for a condition that cannot be read.
     """
     parsed = [conditions.parse(text) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)]
+    once_only([before, after])
     known = [_known(source) for source in (before, after)]
     asked = _Asked(
         slo=None if slo is None else slo_sets(slo),

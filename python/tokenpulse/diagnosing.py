@@ -10,7 +10,7 @@ from typing import Any
 from tokenpulse import engine
 from tokenpulse.analysis.diagnosis import Finding, NotJudged, judge
 from tokenpulse.analysis.stretch import LATENCIES, NOTHING, UNKNOWN, Stretch, Totals
-from tokenpulse.grammar import Path, slo_sets
+from tokenpulse.grammar import Path, once_only, slo_sets
 from tokenpulse.model import SLO
 from tokenpulse.run import Run
 from tokenpulse.snapshot import Snapshot
@@ -77,8 +77,7 @@ def diagnose(
     known = _machine(machine or {})
     sets = slo_sets(slo)
     if isinstance(current, (str, os.PathLike)):
-        if baseline is not None and current == baseline == "-":
-            raise ValueError("standard input ('-') can be read only once")
+        once_only([current, baseline])
         current = Run.of(current, progress=progress)
     if isinstance(baseline, (str, os.PathLike)):
         baseline = Run.of(baseline, progress=progress)

@@ -129,9 +129,14 @@ def path_names(paths: Path | Iterable[Path]) -> list[str]:
         names.append(name)
     if not names:
         raise ValueError("there must be at least one path to report on")
-    if names.count("-") > 1:
-        raise ValueError("standard input ('-') can be read only once")
+    once_only(names)
     return names
+
+
+def once_only(sources: Iterable[object]) -> None:
+    """Raise ValueError where standard input is given twice."""
+    if sum(isinstance(source, str) and source == "-" for source in sources) > 1:
+        raise ValueError("standard input ('-') can be read only once")
 
 
 def parse_slo(text: str) -> SLO:

@@ -14,7 +14,7 @@ from tokenpulse import api, compressed, engine, readers, sketches
 from tokenpulse.analysis.batch import Gauges
 from tokenpulse.analysis.capacity import PER_GOOD, PER_HOUR, TARGETS, Budget, Capacity, Placed, capacity_of
 from tokenpulse.comparing import Source, report_of
-from tokenpulse.grammar import AUTO, Path, slo_sets
+from tokenpulse.grammar import AUTO, Path, once_only, slo_sets
 from tokenpulse.meter import Meter
 from tokenpulse.model import SLO
 from tokenpulse.reporting import Report
@@ -63,6 +63,7 @@ def capacity(
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be above 0, got {value!r}")
     sources: list[Source] = [runs] if isinstance(runs, (str, os.PathLike, Report, Saved)) else list(runs)
+    once_only(sources)
     known = [_known(source) for source in sources]
     slos = _limits(slo, [one for one in known if one is not None], len(sources))
     cut: dict[str, Any] = {"from_": from_, "to": to, "steady": steady}

@@ -80,3 +80,4 @@ def test_misuse(runs: list[Path]) -> None:
     assert "gpus needs gpu_hour" in misuse(run("capacity", runs[0], "--slo", SLO, "--gpus", "2"))
     assert "No such file" in misuse(run("capacity", "nowhere.jsonl", "--slo", SLO))
     assert "Missing argument" in misuse(run("capacity", "--slo", SLO))
+    assert "can be read only once" in misuse(run("capacity", "-", "-", "--slo", SLO, stdin=runs[0].read_bytes()))

@@ -121,6 +121,7 @@ def test_misuse_is_one_line_and_status_2(tmp_path: Path, saved: tuple[Path, Path
     assert "give --slo" in fails(BEFORE, AFTER, "--fail-if", "goodput < -5%")
     assert "absent.jsonl" in fails(tmp_path / "absent.jsonl", AFTER)
     assert "B" in fails(BEFORE)
+    assert "can be read only once" in fails("-", "-")
     assert "--slo: saved sketches keep" in fails(saved[0], AFTER, "--slo", "ttft=1s,tpot=1s")
     assert "--itl: saved sketches keep" in fails(saved[0], AFTER, "--itl", "chunk")
     assert "--by: saved sketches keep" in fails(saved[0], AFTER, "--by", "model")

@@ -320,6 +320,7 @@ def test_files_of_tools_have_a_cost_or_a_reason(path: Path, by: str) -> None:
         ({"gpu_hour": 0}, "gpu_hour must be a number above 0, got 0"),
         ({"gpu_hour": math.nan}, "gpu_hour must be a number above 0, got nan"),
         ({"gpu_hour": "2"}, "gpu_hour must be a number above 0, got '2'"),
+        ({"gpu_hour": 1e12}, r"gpu_hour must be below 1e\+12, got 1000000000000.0"),
         ({"gpu_hour": 1, "gpus": -1}, "gpus must be a number above 0, got -1"),
         ({"gpu_hour": 1, "gpus": True}, "gpus must be a number above 0, got True"),
         ({"gpu_hour": 1, "cost_by": "time"}, "cost_by must be one of output, total, busy, got 'time'"),

@@ -40,8 +40,10 @@ class Price:
 
     def __post_init__(self) -> None:
         for name, amount in (("gpu_hour", self.gpu_hour), ("gpus", self.gpus)):
-            if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < MOST:
+            if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not amount > 0:
                 raise ValueError(f"{name} must be a number above 0, got {amount!r}")
+            if amount >= MOST:
+                raise ValueError(f"{name} must be below {MOST:g}, got {amount!r}")
         if self.by not in COST_BY:
             raise ValueError(f"cost_by must be one of {', '.join(COST_BY)}, got {self.by!r}")
 
