@@ -149,7 +149,7 @@ def side_of(stretch: Stretch, ttft: Any, tpot: Any) -> diagnosis.Side:
         waiting=one.waiting,
         tokens_per_second=one.output_tokens / seconds,
         decode_share=added["decode_tokens"] / (added["prefill_tokens"] + added["decode_tokens"]) if computed else None,
-        hit_rate=one.cached_tokens / one.prompt_tokens,
+        hit_rate=one.cached_tokens / one.prompt_tokens if one.cached_tokens else None,
         refill_rate=refill_rate,
         dequant_share=per_second("dequant_ns"),
         gpu_utilization=per_second("gpu_active_ns"),

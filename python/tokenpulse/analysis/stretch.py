@@ -240,10 +240,13 @@ class Stretch:
 
     @cached_property
     def prefix_hit_rate(self) -> float | None:
-        """Prompt tokens that the prefix cache had over those it was asked for; without look-ups, of arrivals."""
+        """Prompt tokens that the prefix cache had over those it was asked for; without look-ups, of arrivals.
+
+        None where nobody told of a hit: an engine that says nothing of its prefix cache has no rate of 0.
+        """
         if self.queried:
             return formulas.ratio(self.hit, self.queried)
-        return formulas.ratio(self.cached_tokens, self.prompt_tokens)
+        return formulas.ratio(self.cached_tokens, self.prompt_tokens) if self.cached_tokens else None
 
     @cached_property
     def tokens_per_second(self) -> float | None:

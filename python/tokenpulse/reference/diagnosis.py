@@ -234,14 +234,15 @@ def refill_thrash(base: Side, current: Side, _: Machine) -> Verdict | None:
     before, or dequantisation takes over 1.5 times the share it had.
     """
     risen = rises(base.tpot, current.tpot)
-    if risen is None or base.hit_rate is None or current.hit_rate is None:
+    if risen is None or (base.hit_rate is None and current.hit_rate is None):
         return None
     either = []
     if base.refill_rate is not None and current.refill_rate is not None:
         either.append(over(current.refill_rate, 0.05, 1.5 * base.refill_rate))
     if base.dequant_share is not None and current.dequant_share is not None:
         either.append(over(current.dequant_share, 1.5 * base.dequant_share))
-    return verdict([Comparison(current.hit_rate, "at least", base.hit_rate), *risen], either) if either else None
+    hits = Comparison(current.hit_rate or 0.0, "at least", base.hit_rate or 0.0)
+    return verdict([hits, *risen], either) if either else None
 
 
 def p99_swings(base: Side, current: Side, _: Machine) -> Verdict | None:

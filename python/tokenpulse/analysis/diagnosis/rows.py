@@ -134,9 +134,10 @@ def refill_thrash(case: Case) -> Outcome:
     tpot = case.contrasts["tpot"]
     if tpot is None:
         return _needs("TPOT")
-    hits = (case.base.prefix_hit_rate, case.current.prefix_hit_rate)
-    if hits[0] is None or hits[1] is None:
+    known = (case.base.prefix_hit_rate, case.current.prefix_hit_rate)
+    if known == (None, None):
         return Lacking("prefix look-ups, or prompt_tokens and cached_tokens of arrivals")
+    hits = (known[0] or 0.0, known[1] or 0.0)
     ways = []
     old, new = case.base.refill_rate, case.current.refill_rate
     if old is not None and new is not None:
