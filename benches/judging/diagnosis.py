@@ -26,17 +26,9 @@ from typing import Any
 
 import tokenpulse
 from tokenpulse import KVTracker, Meter, Run, simulate
+from tokenpulse.simulate.faults import FAULTS
 
-EXPECTED = {
-    "large-batch": "tpot-batch",
-    "prefill-squeezed": "ttft-queue",
-    "decode-fills": "ttft-decode-share",
-    "refill-thrash": "refill-thrash",
-    "eviction-storm": "p99-swings",
-    "comm-spikes": "p99-swings",
-    "small-batch": "memory-bound",
-    "overload": "queue-growth",
-}
+EXPECTED = {name: fault.row for name, fault in FAULTS.items()}
 """The row that each fault should be found by, first."""
 
 INTENSITIES = (0.3, 0.6, 1.0)

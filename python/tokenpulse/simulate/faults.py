@@ -39,6 +39,8 @@ class Fault(ABC):
     """Something that goes wrong. `intensity` is from 0, hardly, to 1."""
 
     name: ClassVar[str]
+    row: ClassVar[str]
+    """Of the diagnosis table: what it should be found by."""
     intensity: float = FULL
 
     def __post_init__(self) -> None:
@@ -54,6 +56,7 @@ class LargeBatch(Fault):
     """A router whose limit of concurrency is too large: it tops up the requests in flight to nearly a full batch."""
 
     name = "large-batch"
+    row = "tpot-batch"
 
     def begin(self, simulation: Simulation) -> None:
         share = 0.85 + 0.12 * self.intensity
@@ -64,6 +67,7 @@ class PrefillSqueezed(Fault):
     """Prompts get so few tokens of each step that they need 75 to 95 % of them: a queue, but a stable one."""
 
     name = "prefill-squeezed"
+    row = "ttft-queue"
 
     def begin(self, simulation: Simulation) -> None:
         needed = _rate(simulation) * _demand(simulation).prompt_tokens
@@ -74,6 +78,7 @@ class DecodeFills(Fault):
     """Jobs with the same prompts and answers five times as long keep the batch full, and a few requests waiting."""
 
     name = "decode-fills"
+    row = "ttft-decode-share"
 
     def begin(self, simulation: Simulation) -> None:
         share = 1.03 + 0.1 * self.intensity
@@ -86,6 +91,7 @@ class RefillThrash(Fault):
     dequantise what comes back."""
 
     name = "refill-thrash"
+    row = "refill-thrash"
 
     COUNT = 64
     SHARED = 0.5
@@ -157,6 +163,7 @@ class CommSpikes(Bursts):
     """The GPUs' exchange is delayed, by other traffic on their links or by retries."""
 
     name = "comm-spikes"
+    row = "p99-swings"
 
     def trouble(self, simulation: Simulation, stall: float) -> None:
         simulation.engine.comm_stall = stall
@@ -169,6 +176,7 @@ class EvictionStorm(Bursts):
     """Another tenant takes part of the cache: what is kept is evicted, and steps wait for it. Then it gives it back."""
 
     name = "eviction-storm"
+    row = "p99-swings"
 
     PIECES = 8
 
@@ -193,6 +201,7 @@ class SmallBatch(Fault):
     traffic goes elsewhere: a quarter, and more where the GPUs would be busy all the same."""
 
     name = "small-batch"
+    row = "memory-bound"
 
     BUSY = 0.35
     STAYS = 0.75
@@ -239,6 +248,7 @@ class Overload(Fault):
     """Arrivals at 1.2 to 1.8 times what the machine can serve."""
 
     name = "overload"
+    row = "queue-growth"
 
     def begin(self, simulation: Simulation) -> None:
         scheduler = simulation.engine.scheduler
