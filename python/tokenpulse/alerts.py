@@ -176,18 +176,7 @@ class AlertReport:
             "newest_ns": self.newest_ns,
             "evaluations": self.evaluations,
             "rules": self.rules.to_dict(),
-            "slos": [
-                {
-                    "name": slo.name,
-                    "ttft": slo.ttft,
-                    "tpot": slo.tpot,
-                    "e2e": slo.e2e,
-                    "itl": slo.itl,
-                    "objective": slo.objective,
-                    "where": dict(slo.where),
-                }
-                for slo in self.slos
-            ],
+            "slos": [{"name": slo.name, **slo.limits()} for slo in self.slos],
             "alerts": [self._alert(alert) for alert in self.alerts],
             "pending": [self._alert(alert) for alert in self.pending],
             "highest": [one.to_dict() | {"highest_at": self.seconds(one.t_ns)} for one in self.highest],

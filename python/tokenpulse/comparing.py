@@ -56,7 +56,7 @@ def compare(
     """
     parsed = [conditions.parse(text) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)]
     once_only([before, after])
-    known = [_known(source) for source in (before, after)]
+    known = [known_report(source) for source in (before, after)]
     asked = _Asked(
         slo=None if slo is None else slo_sets(slo),
         itl=itl,
@@ -120,7 +120,7 @@ def is_automatic(saved: Saved) -> bool:
     return saved.timeline_bins < MAX_TIMELINE_BINS
 
 
-def _known(source: Source) -> Report | None:
+def known_report(source: Source) -> Report | None:
     """The report of what has been counted already; None for a log."""
     if isinstance(source, Report):
         return source

@@ -79,6 +79,21 @@ class SLO:
         if not 0 < self.objective < 1:
             raise ValueError(f"slo objective must be between 0 and 1, both excluded, got {self.objective!r}")
 
+    def limits(self) -> dict[str, Any]:
+        """All but the name, as JSON has it: limits in seconds, None where there is none.
+
+        >>> SLO(ttft=0.2, tpot=0.03).limits()["itl"] is None
+        True
+        """
+        return {
+            "ttft": self.ttft,
+            "tpot": self.tpot,
+            "e2e": self.e2e,
+            "itl": self.itl,
+            "objective": self.objective,
+            "where": dict(self.where),
+        }
+
     @property
     def ttft_ns(self) -> int:
         return limit_ns("ttft", self.ttft)

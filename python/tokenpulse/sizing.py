@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, cast
 
-from tokenpulse import api, compressed, engine, readers, sketches
+from tokenpulse import api, engine, readers
 from tokenpulse.analysis.batch import Gauges
 from tokenpulse.analysis.capacity import PER_GOOD, PER_HOUR, TARGETS, Budget, Capacity, Placed, capacity_of
-from tokenpulse.comparing import Source, report_of
+from tokenpulse.comparing import Source, known_report
 from tokenpulse.grammar import AUTO, Path, once_only, slo_sets
 from tokenpulse.meter import Meter
 from tokenpulse.model import SLO
@@ -64,7 +64,7 @@ def capacity(
             raise ValueError(f"{name} must be above 0, got {value!r}")
     sources: list[Source] = [runs] if isinstance(runs, (str, os.PathLike, Report, Saved)) else list(runs)
     once_only(sources)
-    known = [_known(source) for source in sources]
+    known = [known_report(source) for source in sources]
     slos = _limits(slo, [one for one in known if one is not None], len(sources))
     cut: dict[str, Any] = {"from_": from_, "to": to, "steady": steady}
     if any(cut.values()) and any(known):
@@ -159,16 +159,6 @@ def budget_of(
     except ValueError:
         raise ValueError(f"a cost limit must be a number, of a good request, or as 40/h; got {cost_limit!r}") from None
     return Budget(gpu_hour=gpu_hour, limit=limit, per=per)
-
-
-def _known(source: Source) -> Report | None:
-    """The report of what has been counted already; None for a log."""
-    if isinstance(source, Report):
-        return source
-    if isinstance(source, Saved):
-        return report_of(source)
-    name = os.fspath(source)
-    return report_of(sketches.load(name)) if sketches.is_sketches(compressed.head(name)) else None
 
 
 def _limits(asked: Any, known: Sequence[Report], sources: int) -> tuple[SLO, ...]:

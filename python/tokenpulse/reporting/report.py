@@ -327,14 +327,7 @@ def goodput_figures(slo: SLO, judged: Mapping[str, Any], seconds: float | None) 
     total = judged["good"] + sum(missed.values())
     return {
         "name": slo.name,
-        "slo": {
-            "ttft": slo.ttft,
-            "tpot": slo.tpot,
-            "e2e": slo.e2e,
-            "itl": slo.itl,
-            "objective": slo.objective,
-            "where": dict(slo.where),
-        },
+        "slo": slo.limits(),
         "good": judged["good"],
         "judged": total,
         "attainment": formulas.attainment(judged["good"], total),

@@ -206,18 +206,7 @@ def _written(saved: Saved) -> dict[str, Any]:
         "settings": {
             "itl": saved.itl,
             "by": list(saved.by),
-            "slos": [
-                {
-                    "name": slo.name,
-                    "ttft": slo.ttft,
-                    "tpot": slo.tpot,
-                    "e2e": slo.e2e,
-                    "itl": slo.itl,
-                    "objective": slo.objective,
-                    "where": dict(slo.where),
-                }
-                for slo in saved.slos
-            ],
+            "slos": [{"name": slo.name, **slo.limits()} for slo in saved.slos],
             "timeline_ns": saved.timeline_ns,
             "timeline_bins": saved.timeline_bins,
             "ttl_ns": saved.ttl_ns,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
 
+from tokenpulse.analysis.alerts.growth import DEPTH_BATCHES, GROWTH
 from tokenpulse.analysis.alerts.trend import mann_kendall, theil_sen
 from tokenpulse.analysis.diagnosis.checks import Checks, Judged, Lacking, rises
 from tokenpulse.analysis.diagnosis.contrast import FEWEST, Contrast
@@ -257,12 +258,12 @@ def queue_growth(case: Case) -> Outcome:
     arrived, ended = (sum(getattr(pane, name) for pane in current.recent) for name in ("arrivals", "ended"))
     checks = Checks()
     checks.show("queue_depth_mean_of_last_minute", fmean(before) if before else case.base.waiting, fmean(depths))
-    checks.over(fmean(depths), 2 * current.batch_max)
+    checks.over(fmean(depths), DEPTH_BATCHES * current.batch_max)
     checks.show("queue_trend_z", mann_kendall(before) if before else None, z)
-    checks.over(z, 2.33)
+    checks.over(z, GROWTH.z)
     rise = slope * (len(depths) - 1)
     checks.show("queue_rise_requests", _rise(before), rise)
-    checks.over(rise, max(10.0, current.batch_max / 2))
+    checks.over(rise, GROWTH.least_rise(current.batch_max))
     checks.over(arrived, ended)
     checks.show("arrivals_per_completion", case.base.arrivals_per_end, load)
     checks.over(load, 1.05)
