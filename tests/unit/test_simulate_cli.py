@@ -53,6 +53,12 @@ def test_json_has_the_result_and_the_latencies() -> None:
         (("--burstiness", "2"), "--burstiness is of --arrivals bursty; arrivals are poisson"),
         (("--in-flight", "2", "--arrivals", "bursty"), "--in-flight is of --arrivals closed; arrivals are bursty"),
         (("--rate", "2", "--arrivals", "closed"), "--rate is of an open loop"),
+        (("--prefill-quota", "64", "--policy", "prefill-first"), "--prefill-quota is of --policy chunked"),
+        (("--chunk", "64", "--policy", "decode-first"), "--chunk is of the policies chunked and prefill-first"),
+        (
+            ("--fault", "prefill-squeezed", "--policy", "decode-first", "--duration", "3s"),
+            "fault prefill-squeezed: only the policy chunked has parts of steps to squeeze, got decode-first",
+        ),
         (("--patience", "2s"), "--patience needs --abort-rate"),
         (("--acceptance", "0.5", "--speculate", "0"), "--acceptance needs --speculate"),
         (("--fault-from", "20s"), "--fault-from needs --fault"),

@@ -131,6 +131,12 @@ def _check_used(settings: dict[str, Any], swept: str | None = None) -> None:
                 raise ValueError(f"--{name.replace('_', '-')} is of --arrivals {kind}; arrivals are {arrivals}")
         if "rate" in given and arrivals == "closed":
             raise ValueError("--rate is of an open loop; --arrivals closed has as many requests as --in-flight says")
+    policy = settings.get("policy", "chunked")
+    if swept != "policy":
+        if "prefill_quota" in given and policy != "chunked":
+            raise ValueError(f"--prefill-quota is of --policy chunked; the policy is {policy}")
+        if "chunk" in given and policy == "decode-first":
+            raise ValueError("--chunk is of the policies chunked and prefill-first; decode-first takes prompts whole")
     for name, other in (("patience", "abort_rate"), ("acceptance", "speculate"), ("fault_from", "fault")):
         if name in given and swept != other and not settings.get(other):
             raise ValueError(f"--{name.replace('_', '-')} needs --{other.replace('_', '-')}")

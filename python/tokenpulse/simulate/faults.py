@@ -70,8 +70,11 @@ class PrefillSqueezed(Fault):
     row = "ttft-queue"
 
     def begin(self, simulation: Simulation) -> None:
+        scheduler = simulation.engine.scheduler
+        if scheduler.policy != "chunked":
+            raise ValueError(f"only the policy chunked has parts of steps to squeeze, got {scheduler.policy}")
         needed = _rate(simulation) * _demand(simulation).prompt_tokens
-        simulation.engine.scheduler.prefill_tokens_per_second = needed / (0.75 + 0.2 * self.intensity)
+        scheduler.prefill_tokens_per_second = needed / (0.75 + 0.2 * self.intensity)
 
 
 class DecodeFills(Fault):
