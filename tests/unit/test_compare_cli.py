@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -111,6 +112,18 @@ def test_conditions_decide_the_exit_status() -> None:
         b"tokenpulse: failed: p50(tpot) < -1ms (0.0053"
     )
     assert b"cannot be judged: p99(scheduling) > 1s: " in run("compare", BEFORE, AFTER, "--fail-if", unknown).stderr
+
+
+def test_what_could_not_be_read_is_told(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_bytes(gzip.decompress(BEFORE.read_bytes()) + b"no line\n")
+    for after, said in ((broken, "1 line or event"), (tmp_path / "twice.jsonl", "2 lines or events")):
+        if after != broken:
+            after.write_bytes(broken.read_bytes() + b"nor this\n")
+        lacks = f"{said} could not be used: a report of it says which"
+        assert f"after: {lacks}" in as_json(BEFORE, after)["warnings"]
+        told = json.loads(run("capacity", after, "--slo", "ttft=1s,tpot=1s", "--json").stdout)
+        assert f"{after.name}: {lacks}" in told["warnings"]
 
 
 def test_misuse_is_one_line_and_status_2(tmp_path: Path, saved: tuple[Path, Path]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tokenpulse import formulas
-from tokenpulse.analysis.changes import Run
+from tokenpulse.analysis.changes import Run, not_read
 from tokenpulse.analysis.compare import CROWDED, LONGER
 from tokenpulse.analysis.dependence import Dependence
 
@@ -57,6 +57,8 @@ def warnings(
 
 
 def _of_run(run: Run, row: Figures, by_rate: bool) -> Iterator[str]:
+    if lacks := not_read(run):
+        yield lacks
     if not row["arrivals"]:
         yield "no request arrived"
     elif row["at_once"]:

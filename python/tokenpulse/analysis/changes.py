@@ -52,7 +52,17 @@ class Run(Protocol):
     @property
     def span_seconds(self) -> float | None: ...
     @property
+    def unusable(self) -> int: ...
+    @property
     def flow(self) -> Figures | None: ...
+
+
+def not_read(run: Run) -> str | None:
+    """That a run's figures lack what could not be read; None where everything could."""
+    if not run.unusable:
+        return None
+    what = "1 line or event" if run.unusable == 1 else f"{run.unusable:,} lines or events"
+    return f"{what} could not be used: a report of it says which"
 
 
 class Levels(NamedTuple):

@@ -23,6 +23,7 @@ from tokenpulse.analysis.changes import (
     Run,
     Side,
     Sides,
+    not_read,
     rate_change,
     share_change,
     together,
@@ -245,6 +246,8 @@ def _stratum(latency: Latency | None, levels: Levels) -> Figures | None:
 
 def _warnings(sides: Sides) -> Iterator[str]:
     for name, side in zip(("before", "after"), sides, strict=True):
+        if lacks := not_read(side.run):
+            yield f"{name}: {lacks}"
         if "requests" in side.run.absent:
             yield f"{name}: {side.run.absent['requests']}, and nothing to compare"
         elif side.depends.stretches is None and side.total["attempted"]:
