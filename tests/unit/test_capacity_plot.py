@@ -64,6 +64,23 @@ def test_nothing_lies_over_anything_else(case: str, monkeypatch: pytest.MonkeyPa
     assert len(figure.axes) == 2 + ("gpu_hour" in CASES[case])
 
 
+def test_a_cost_beyond_the_picture_is_marked_at_its_edge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    seen: list[Any] = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **named: (seen.append(self), save(self, *args, **named)))
+    fates = (lambda _: "good", lambda n: "ttft" if n else "good")
+    paths = [write(tmp_path / str(rate), rate, 300, fate) for rate, fate in zip((5, 30), fates, strict=True)]
+    found = tokenpulse.capacity(paths, slo=SLO, gpu_hour=3)
+    cheap, dear = (one["cost_per_good"] for one in found.slos[0]["runs"])
+    capacity_plot.draw(found, tmp_path / "capacity.png")
+    costs = seen[0].axes[2]
+    marks = [list(line.get_xdata()) for line in costs.lines if line.get_marker() == "^"]
+    assert 1000 * dear > costs.get_ylim()[1] > 1000 * capacity_plot.DEAREST * cheap
+    assert marks == [[found.runs[1]["offered_per_second"]]]
+
+
 def test_the_highest_rates_are_named_once(tmp_path: Path) -> None:
     found = made(tmp_path)
     capacity_plot.draw(found, tmp_path / "a.svg")

@@ -208,6 +208,10 @@ def _costs(axes: Axes, runs: Sequence[_Run], price: Figures) -> None:
         axes.axhline(limit[0], color=COST, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1.4)
         axes.text(1.008, limit[0], "limit", transform=axes.get_yaxis_transform(), va="center", color=COST)
     axes.set_ylim(0.8 * least, 1.25 * most)
+    beyond = [x for x, y in known if y > 1.25 * most]
+    axes.plot(
+        beyond, [1.25 * most] * len(beyond), color=COST, linestyle="none", marker="^", markersize=5, clip_on=False
+    )
     axes.yaxis.set_major_locator(FixedLocator(_ticks(0.8 * least, 1.25 * most)))
     axes.yaxis.set_major_formatter(lambda cost, _: money(cost))
     axes.yaxis.set_minor_formatter(NullFormatter())
