@@ -105,8 +105,8 @@ class Machine:
     _hops_per_token: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.gpus < 1:
-            raise ValueError(f"gpus must be 1 or more, got {self.gpus}")
+        if not isinstance(self.gpus, int) or self.gpus < 1:
+            raise ValueError(f"gpus must be a whole number, 1 or more, got {self.gpus!r}")
         model = self.model
         self._flops_per_token = 2 * model.computing
         self._compute_per_token = prefill_seconds(model.computing, 1, self.peak_flops, self.mfu)

@@ -304,8 +304,8 @@ def workload_of(
     """A workload of one source, by its name. Raises ValueError for a setting out of its range."""
     random = Random(f"{seed}/main/arrivals")
     for name, value in (("rate", rate), ("burstiness", cv)):
-        if value is not None and not 1e-9 <= value <= 1e9:
-            raise ValueError(f"{name} must be between 1e-9 and 1e9, got {value}")
+        if value is not None and not (isinstance(value, (int, float)) and 1e-9 <= value <= 1e9):
+            raise ValueError(f"{name} must be between 1e-9 and 1e9, got {value!r}")
     if in_flight is not None and in_flight < 1:
         raise ValueError(f"in_flight must be 1 or more, got {in_flight}")
     main: Source
