@@ -37,6 +37,8 @@ demo: $(STAMPS)/build
 	$(BIN)/tokenpulse report tests/fixtures/demo_requests.jsonl --slo ttft=500ms,tpot=30ms
 	$(BIN)/tokenpulse report tests/fixtures/demo_events.jsonl --slo ttft=500ms,tpot=30ms --by tenant --timeline 500ms
 	$(BIN)/tokenpulse kv tests/fixtures/mooncake_conversation.jsonl.gz --blocks 10000 --curve
+	$(BIN)/tokenpulse simulate --rate 20 --fault eviction-storm:0.6 -o $(VENV)/storm.jsonl
+	$(BIN)/tokenpulse diagnose $(VENV)/storm.jsonl
 
 test: test-rust
 	$(MAKE) --no-print-directory test-python
