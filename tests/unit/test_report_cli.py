@@ -206,6 +206,7 @@ def test_an_interrupt_ends_quietly() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background ignores it
     )
     assert process.stdin is not None
     process.stdin.write(GOOD)
