@@ -51,7 +51,7 @@ def test_a_gap_is_neither_lost_nor_doubled(rule: str, gap: int, k: int) -> None:
 
 
 def test_e2e_is_ttft_and_the_gaps() -> None:
-    """SPEC 2: E2E = TTFT + (N - 1) * TPOT, exactly, before the division."""
+    """E2E = TTFT + (N - 1) * TPOT, exactly, before the division."""
     request, gaps = arrive(3), (20, 7, 0, 11)
     for t in (23, 30, 30, 41):
         request = step(request, Event("tokens", t), "token").request
@@ -69,7 +69,7 @@ def test_fluidity(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("slo", "fluidity"), ids=lambda case: case["name"])
 def test_fluidity_token_by_token(case: dict[str, Any]) -> None:
-    """The same, as SPEC 5 says it: one token at a time, those after an emission's first with no gap."""
+    """The same, one token at a time, those after an emission's first with no gap."""
     met = total = slack = 0
     deadline = case["ttft_ns"]
     for gap in [gap for first, k in case["gaps"] for gap in (first, *[0] * (k - 1))]:
