@@ -10,7 +10,7 @@ from typing import Any
 from tokenpulse import engine
 from tokenpulse.analysis.diagnosis import Finding, NotJudged, judge
 from tokenpulse.analysis.stretch import LATENCIES, NOTHING, UNKNOWN, Stretch, Totals
-from tokenpulse.grammar import Path, once_only, slo_sets
+from tokenpulse.grammar import Path, once_only, since_ns, slo_sets
 from tokenpulse.model import SLO
 from tokenpulse.run import Run
 from tokenpulse.snapshot import Snapshot
@@ -52,6 +52,8 @@ def diagnose(
     current: Side,
     baseline: Side | None = None,
     *,
+    from_: str | float | None = None,
+    to: str | float | None = None,
     slo: SLO | str | Iterable[SLO | str] | None = None,
     machine: Mapping[str, float] | None = None,
     progress: engine.Progress | None = None,
@@ -60,6 +62,9 @@ def diagnose(
 
     Each side is a log, a `Run`, a `Stretch` of one, a `Snapshot` (all of it) or a `View` (a window). Without a
     baseline the first third of the run stands against its last third, so `current` must be a log or a `Run`.
+    `from_`, `to`: look at this part of that run only, as durations since it began; without a baseline it stands
+    against all that came before it.
+
     `slo`: a TPOT limit is a sign of trouble by itself where the GPU idles. `machine`: what a log does not tell, of
     all GPUs together: `peak_flops` (FLOP/s) and `bandwidth_bytes_per_second`.
 
@@ -82,15 +87,24 @@ def diagnose(
     if isinstance(baseline, (str, os.PathLike)):
         baseline = Run.of(baseline, progress=progress)
     runs = [side for side in (current, baseline) if isinstance(side, Run)]
+    part = _part(current, from_, to)
     if baseline is None:
         if not isinstance(current, Run):
             raise ValueError(
                 f"without a baseline, current must be a log or a Run to take it from; got a {type(current).__name__}"
             )
-        base, now = current.first_third, current.last_third
+        if part is None:
+            base, now = current.first_third, current.last_third
+        elif part[0] == 0:
+            raise ValueError("what is looked at from the beginning on needs a baseline: nothing came before it")
+        else:
+            base, now = current.stretch(0, part[0]), current.stretch(*part)
         baseline = current
     else:
-        base, now = _stretch(baseline), _stretch(current)
+        base, now = (
+            _stretch(baseline),
+            current.stretch(*part) if part and isinstance(current, Run) else _stretch(current),
+        )
     if isinstance(current, Run):
         known = {name: value for name, value in current.machine.items() if name in MACHINE} | known
     if not sets and isinstance(current, (Run, Snapshot)):
@@ -112,6 +126,22 @@ def _machine(given: Mapping[str, float]) -> dict[str, float]:
         if not 0 < value < float("inf"):
             raise ValueError(f"machine: {name} must be above 0 and finite, got {value!r}")
     return dict(given)
+
+
+def _part(current: Side, from_: str | float | None, to: str | float | None) -> tuple[float, float] | None:
+    """s: from when to when a run is looked at; None for all of it."""
+    if from_ is None and to is None:
+        return None
+    if not isinstance(current, Run):
+        raise ValueError(f"from_ and to are of a log or a Run, got a {type(current).__name__}")
+    begin = 0.0 if from_ is None else since_ns(from_) / 1e9
+    end = current.seconds if to is None else since_ns(to) / 1e9
+    if not begin < min(end, current.seconds):
+        raise ValueError(
+            f"from_ must lie before to and before the end of {current.name}, which lasts {current.seconds:g} s; got"
+            f" {begin:g} s to {end:g} s"
+        )
+    return begin, end
 
 
 def _stretch(side: Run | Stretch | Snapshot | View | Path) -> Stretch:

@@ -72,6 +72,17 @@ def test_another_run_as_the_baseline(logs: dict[str, Path]) -> None:
     assert in_python["findings"] == found["findings"]
 
 
+def test_a_part_of_a_run(logs: dict[str, Path]) -> None:
+    late = as_json(logs["overload"], "--from", "30s")
+    assert late["findings"][0]["row"] == "queue-growth"
+    assert [late[side]["from_seconds"] for side in ("baseline", "current")] == [0.0, 30.0]
+    assert late["baseline"]["to_seconds"] == 30.0
+    before = as_json(logs["overload"], "--to", "14s", "--baseline", logs["healthy"])
+    assert before["findings"] == []
+    assert before["current"]["to_seconds"] == 14.0
+    assert before["baseline"]["seconds"] == 45.0
+
+
 def test_plain_english(logs: dict[str, Path]) -> None:
     done = run("diagnose", logs["overload"])
     text = done.stdout.decode()
@@ -135,4 +146,10 @@ def test_misuse(logs: dict[str, Path], tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     assert str(empty) in misuse(run("diagnose", empty))
+    assert "got 50 s to 45 s" in misuse(run("diagnose", logs["healthy"], "--from", "50s"))
+    assert "got 20 s to 10 s" in misuse(run("diagnose", logs["healthy"], "--from", "20s", "--to", "10s"))
+    assert "needs a baseline" in misuse(run("diagnose", logs["healthy"], "--to", "10s"))
+    assert "--from: " in misuse(run("diagnose", logs["healthy"], "--from", "soon"))
+    with pytest.raises(ValueError, match="of a log or a Run, got a Stretch"):
+        tokenpulse.diagnose(Run.of(logs["healthy"]).whole, Run.of(logs["healthy"]), from_="1s")
     assert "tpot is missing" in misuse(run("diagnose", logs["healthy"], "--slo", "ttft=1s"))
