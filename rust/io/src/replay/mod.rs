@@ -215,13 +215,16 @@ impl<P: FnMut(i64) -> bool> Replay<'_, P> {
                 self.input.skip(self.lines + u64::from(entry.line) + 1, refused);
                 return;
             }
-            What::Event(event) if self.held.is_none() => self.writer.event(id, entry.t, event),
+            What::Event(event) => match &mut self.held {
+                Some(held) => held.event(id, entry.t, event),
+                None => self.writer.event(id, entry.t, event),
+            },
             _ => self.event(id, batch, entry),
         }
         self.input.kinds.1 += 1;
     }
 
-    /// Takes an event line.
+    /// Takes an event line of a rarer kind.
     fn event(&mut self, id: Id<'_>, batch: &Batch, entry: &Entry) {
         let t = entry.t;
         if let What::Arrive(which) = entry.what {
@@ -232,13 +235,11 @@ impl<P: FnMut(i64) -> bool> Replay<'_, P> {
             };
         }
         match (&mut self.held, entry.what) {
-            (Some(held), What::Event(event)) => held.event(id, t, event),
-            (None, What::Event(event)) => self.writer.event(id, t, event),
             (Some(held), What::End { status, degraded }) => held.end(id, t, status, degraded),
             (None, What::End { status, degraded }) => self.writer.end(id, t, status, degraded),
             (Some(held), What::Engine(which)) => held.engine(t, &batch.engine[which as usize], &batch.hashes),
             (None, What::Engine(which)) => self.writer.engine(t, &batch.engine[which as usize], &batch.hashes),
-            (_, What::Arrive(_) | What::Request(_) | What::Other | What::Refused(_)) => {}
+            (_, What::Arrive(_) | What::Event(_) | What::Request(_) | What::Other | What::Refused(_)) => {}
         }
     }
 
