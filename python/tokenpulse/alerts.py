@@ -23,7 +23,7 @@ from tokenpulse.grammar import Path, duration_ns, slo_sets
 from tokenpulse.kv import KVTracker
 from tokenpulse.meter import Meter
 from tokenpulse.model import ITL_RULES, SLO
-from tokenpulse.replaying import SECOND_NS, replay
+from tokenpulse.replaying import replay
 from tokenpulse.snapshot import Snapshot
 from tokenpulse.view import View
 
@@ -228,9 +228,6 @@ def of(
     if "output_length" in labels:
         raise ValueError("an SLO set's where must name what is known when a request arrives, got output_length")
     told = replay(path, make, on_pane, by=labels, progress=progress)
-    newest_ns = told["newest_ns"]
-    if newest_ns is not None and newest_ns % SECOND_NS == 0:
-        on_pane(meters[0], newest_ns)  # a whole second was evaluated before the events that bear its time
     return AlertReport(
         alerts=tuple(in_order([*cleared, *alerts.firing])),
         pending=tuple(alerts.pending),
@@ -240,7 +237,7 @@ def of(
         slos=sets,
         evaluations=alerts.evaluations,
         first_ns=told["first_ns"],
-        newest_ns=newest_ns,
+        newest_ns=told["newest_ns"],
         inputs=tuple(told["inputs"]),
         notices=tuple(told["notices"]),
         rejected=meters[0].snapshot().rejected,
@@ -257,16 +254,16 @@ def figures_of(snapshot: Snapshot, rules: Rules) -> Figures:
     return Figures(
         t_ns=snapshot.t_ns,
         seen_ns=round(snapshot.total.true_width * 1e9),
-        kv_used=_mean(used, "kv_used"),
-        kv_total=_limit(used, snapshot, "kv_total"),
+        kv_used=used.level("kv_used"),
+        kv_total=used.level("kv_total"),
         ttft_p99={slo.name: _ttft_p99(windows["ttft_p99"], slo) for slo in snapshot.slos},
         ended=sum(ended.values()),
         oom=ended.get("oom", 0),
         **_refills(snapshot, rules),
-        waiting=_mean(queue, "waiting"),
-        batch_max=_limit(queue, snapshot, "batch_max"),
+        waiting=queue.level("waiting"),
+        batch_max=queue.level("batch_max"),
         waiting_area=None if area is None else Area(*area),
-        growth_waiting=_mean(growing, "waiting"),
+        growth_waiting=growing.level("waiting"),
         growth_arrived=growing.counts["attempted"],
         growth_ended=sum(growing.by_status.values()),
         burn=_burn(snapshot),
@@ -292,20 +289,6 @@ def _windows(snapshot: Snapshot, rules: Rules) -> dict[str, View]:
             raise ValueError(f"rule {name}: window must be one that the meter keeps ({told}), got {rule.window!r}")
         found[name] = kept[rule.window_ns]
     return found
-
-
-def _mean(view: View, gauge: str) -> float | None:
-    figure = view.gauges[gauge]
-    return None if figure is None else figure.mean
-
-
-def _limit(view: View, snapshot: Snapshot, gauge: str) -> float | None:
-    """A gauge that says how much room there is: many engines set it once, so the last value ever set holds on."""
-    within = _mean(view, gauge)
-    if within is None:
-        ever = snapshot.total.gauges[gauge]
-        within = None if ever is None else float(ever.last)
-    return within or None
 
 
 def _ttft_p99(view: View, slo: SLO) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenpulse import engine
 from tokenpulse.analysis.diagnosis import Finding, NotJudged, judge
-from tokenpulse.analysis.stretch import LATENCIES, NOTHING, UNKNOWN, Stretch, Totals
+from tokenpulse.analysis.stretch import LATENCIES, NOTHING, Stretch, Totals, strata_of
 from tokenpulse.grammar import Path, once_only, since_ns, slo_sets
 from tokenpulse.model import SLO
 from tokenpulse.run import Run
@@ -161,34 +161,23 @@ def _stretch(side: Run | Stretch | Snapshot | View | Path) -> Stretch:
 
 def _of_view(view: View) -> Stretch:
     """A window of a snapshot. The window's KV events and seconds are not in it."""
-    strata: dict[str, dict[str, Any]] = {}
-    for one in view.classes:
-        latency = one.latency
-        stratum = strata.setdefault(one.key.get("prompt_length") or UNKNOWN, {})
-        for name in LATENCIES:
-            stratum[name] = stratum[name] + latency[name] if name in stratum else latency[name]
     counts = view.counts
     return Stretch(
         seconds=view.true_width,
-        strata=strata,
+        strata=strata_of((one.key, one.latency) for one in view.classes),
         pooled={name: view.latency[name] for name in (*LATENCIES, "itl")},
         arrivals=counts["attempted"],
         by_status=view.by_status,
         output_tokens=counts["output_tokens"],
         prompt_tokens=counts["prompt_tokens"],
         cached_tokens=counts["cached_tokens"],
-        waiting=_mean(view, "waiting"),
-        running=_mean(view, "running"),
-        kv_used=_mean(view, "kv_used"),
-        kv_total=_mean(view, "kv_total"),
-        batch_max=_mean(view, "batch_max"),
+        waiting=view.level("waiting"),
+        running=view.level("running"),
+        kv_used=view.level("kv_used"),
+        kv_total=view.level("kv_total"),
+        batch_max=view.level("batch_max"),
         added=view.added,
     )
-
-
-def _mean(view: View, name: str) -> float | None:
-    gauge = view.gauges[name]
-    return view.limits.get(name) if gauge is None else gauge.mean
 
 
 def _described(side: object, stretch: Stretch) -> dict[str, Any]:

@@ -30,6 +30,8 @@ def replay(
 ) -> dict[str, Any]:
     """Put one input through a meter and call `on_pane(meter, t_ns)` at every multiple of `every_ns` and at the end.
 
+    At a multiple it is called before what happens then; where that is the end, once more after it.
+
     `make` makes the meter, once it is known what the input is: it is given the ITL rule that the input forces (`chunk`,
     where its chunks are of unknown size), or None. A log of event lines is read in bounded memory; request lines, and
     requests of other tools and of tables, are held. Returns what `engine.replay` does: `inputs`, `notices`, `first_ns`,
@@ -69,6 +71,9 @@ def replay(
                 raise engine.FormatError(f"{part.path}: {unknown.EXPECTED}; found {found}") from None
         else:
             told = engine.replay_columns(meter, content.columns(), every_ns=every_ns, by=tuple(by), on_pane=pane)
+        newest_ns = told["newest_ns"]
+        if newest_ns is not None and newest_ns % every_ns == 0:
+            on_pane(meter, newest_ns)  # that moment was told of before what happened at it
         return told | _named(told, part.path, content)
 
 

@@ -95,11 +95,8 @@ class Run:
         (name,) = path_names(path)
         run = cls(name, whole=True)
 
-        meters: list[Meter] = []
-
         def make(itl_rule: str | None) -> Meter:
-            meters.append(Meter(slo or (), windows=(), burn=False, itl=itl_rule or "token", kv=KVTracker()))
-            return meters[0]
+            return Meter(slo or (), windows=(), burn=False, itl=itl_rule or "token", kv=KVTracker())
 
         told = replay(
             name,
@@ -109,8 +106,6 @@ class Run:
             by=("prompt_length",),
             progress=progress,
         )
-        if told["newest_ns"] is not None:
-            run.take(meters[0].snapshot())  # with what is told of its last moment
         run.machine = dict(told["machine"])
         run.notices = list(told["notices"])
         return run

@@ -13,6 +13,7 @@ from typing import Any, cast
 from tokenpulse import api, engine, readers
 from tokenpulse.analysis.batch import Gauges
 from tokenpulse.analysis.capacity import PER_GOOD, PER_HOUR, TARGETS, Budget, Capacity, Placed, capacity_of
+from tokenpulse.analysis.cost import unpriced
 from tokenpulse.comparing import Source, known_report
 from tokenpulse.grammar import AUTO, Path, once_only, slo_sets
 from tokenpulse.meter import Meter
@@ -145,9 +146,7 @@ def budget_of(
 ) -> Budget | None:
     """The price and the limit that were asked for; None without a price. ValueError for what does not fit."""
     if gpu_hour is None:
-        for name, given in (("gpus", gpus), ("cost_limit", cost_limit)):
-            if given is not None:
-                raise ValueError(f"{name} needs gpu_hour, the price of a GPU for an hour")
+        unpriced(gpus=gpus, cost_limit=cost_limit)
         return None
     if cost_limit is None:
         return Budget(gpu_hour=gpu_hour)

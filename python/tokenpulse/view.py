@@ -233,6 +233,12 @@ class View:
         figure = self._gauges.get(name)
         return None if figure is None else _gauge(figure).mean
 
+    def level(self, name: str) -> float | None:
+        """A gauge's mean; of kv_total and batch_max, where they were not set within the window, what they are in
+        `limits`. None where neither is known."""
+        mean = self._mean(name)
+        return self.limits.get(name) if mean is None else mean
+
     def _mean_ratio(self, part: str, whole: str) -> float | None:
         used, room = self._mean(part), self._mean(whole)
         return None if used is None or room is None else formulas.ratio(used, room)

@@ -51,9 +51,7 @@ class Price:
     def of(cls, gpu_hour: float | None, gpus: float | None, by: str | None) -> Price | None:
         """The price that was asked for; None where there is none. ValueError where it lacks the hour's."""
         if gpu_hour is None:
-            for name, given in (("gpus", gpus), ("cost_by", by)):
-                if given is not None:
-                    raise ValueError(f"{name} needs gpu_hour, the price of a GPU for an hour")
+            unpriced(gpus=gpus, cost_by=by)
             return None
         return cls(gpu_hour, 1 if gpus is None else gpus, COST_BY[0] if by is None else by)
 
@@ -65,6 +63,13 @@ class Price:
     def of_seconds(self, seconds: float) -> float:
         """What all GPUs cost for so long."""
         return seconds * self.gpus * (self.gpu_hour / 3600)
+
+
+def unpriced(**given: object) -> None:
+    """ValueError for a setting that was given although there is no price."""
+    for name, setting in given.items():
+        if setting is not None:
+            raise ValueError(f"{name} needs gpu_hour, the price of a GPU for an hour")
 
 
 # The rule

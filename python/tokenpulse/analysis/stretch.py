@@ -6,7 +6,7 @@ had. A figure whose inputs were never reported is None, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -62,14 +62,8 @@ class Totals:
 
     @classmethod
     def of(cls, reading: Mapping[str, Any]) -> Totals:
-        """From `Snapshot.reading()`. Classes of the same prompt length are one stratum."""
+        """From `Snapshot.reading()`."""
         whole = reading["all"]["total"]
-        strata: dict[str, dict[str, Distribution]] = {}
-        for one in reading["classes"]:
-            latency = one["total"]["latency"]
-            stratum = strata.setdefault(one["key"].get("prompt_length") or UNKNOWN, {})
-            for name in LATENCIES:
-                stratum[name] = stratum[name] + latency[name] if name in stratum else latency[name]
         return cls(
             t_ns=reading["t_ns"],
             arrivals=whole["attempted"],
@@ -85,7 +79,7 @@ class Totals:
             added={name: one["sum"] for name, one in reading["added"]["total"].items()},
             kv=_kv(reading["kv"]),
             pooled={name: whole["latency"][name] for name in (*LATENCIES, "itl")},
-            strata=strata,
+            strata=strata_of((one["key"], one["total"]["latency"]) for one in reading["classes"]),
         )
 
     @property
@@ -257,6 +251,18 @@ class Stretch:
     def arrivals_per_end(self) -> float | None:
         """Arrivals over ends: the load on what there is, where the queue grows."""
         return formulas.ratio(self.arrivals, self.ended)
+
+
+def strata_of(
+    classes: Iterable[tuple[Mapping[str, str], Mapping[str, Distribution]]],
+) -> dict[str, dict[str, Distribution]]:
+    """The latencies of each stratum, from classes' labels and sketches: those of the same prompt length are one."""
+    strata: dict[str, dict[str, Distribution]] = {}
+    for key, latency in classes:
+        stratum = strata.setdefault(key.get("prompt_length") or UNKNOWN, {})
+        for name in LATENCIES:
+            stratum[name] = stratum[name] + latency[name] if name in stratum else latency[name]
+    return strata
 
 
 def _over(part: float | None, whole: float | None) -> float | None:

@@ -28,6 +28,7 @@ from tokenpulse.analysis.alerts.rules import (
     Level,
     Rules,
 )
+from tokenpulse.formulas import UNAVAILABLE
 from tokenpulse.grammar import duration_text
 from tokenpulse.model import AVAILABILITY_OBJECTIVE, SLO
 
@@ -36,9 +37,6 @@ INTERVAL = "5s"
 
 BY = ("job", "instance")
 """An alert for each of these: one engine, unless told otherwise."""
-
-UNAVAILABLE = "error|timeout|oom|reject|lost"
-"""The ends that count against availability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +96,7 @@ SHOWN = {
     **dict.fromkeys(BURNS, "the error budget is spent {{ $value | humanize }} times too fast"),
 }
 
+_UNAVAILABLE = "|".join(UNAVAILABLE)
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _RANGES = re.compile(r"[1-9][0-9]*(ms|s|m|h|d)")
 
@@ -258,9 +257,8 @@ class _Writer:
 
     def _burn_rate(self, window: str, slo: SLO | None) -> str:
         if slo is None:
-            bad = self._share(
-                f'{SERIES.ended}{{status=~"{UNAVAILABLE}"}}', f'{SERIES.ended}{{status!="abort"}}', window
-            )
+            unavailable = f'{SERIES.ended}{{status=~"{_UNAVAILABLE}"}}'
+            bad = self._share(unavailable, f'{SERIES.ended}{{status!="abort"}}', window)
             return f"(({bad}) or 0 * {self._judged(window)}) / (1 - {_number(AVAILABILITY_OBJECTIVE)})"
         only = _matchers({"slo": slo.name})
         attained = self._share(f"{SERIES.good}{only}", f"{SERIES.judged}{only}", window)

@@ -11,7 +11,7 @@ from tokenpulse.analysis.alerts.evaluation import Highest, NotJudged
 from tokenpulse.analysis.alerts.machine import BY_ABSENCE, Alert
 from tokenpulse.analysis.alerts.rules import CRITICAL, MEANING, SEVERITIES, UNITS, WARNING
 from tokenpulse.reporting import reasons
-from tokenpulse.reporting.layout import MAX_ROWS, figures_table, heading, note, show, unusable_table
+from tokenpulse.reporting.layout import MAX_ROWS, figures_table, heading, not_judged, note, show, unusable_table
 from tokenpulse.reporting.text import count, ms, number, percent, printable, several
 
 GONE = "!"
@@ -55,12 +55,7 @@ def parts(report: Alerted) -> Iterator[RenderableType]:
     if report.highest:
         yield from _highest(report)
     if report.not_judged:
-        yield heading("Not judged")
-        table = figures_table("alert", "needs", left=2)
-        for lacking in report.not_judged:
-            table.add_row(_name(lacking.rule, lacking.of), lacking.needs)
-        table.columns[0].no_wrap = True
-        yield table
+        yield from not_judged("alert", ((_name(one.rule, one.of), one.needs) for one in report.not_judged))
     table, skipped = unusable_table(report.inputs)
     if skipped or report.rejected:
         yield heading("Not used")

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tokenpulse.analysis.diagnosis import Finding, NotJudged
-from tokenpulse.reporting.layout import figures_table, heading, note, show
+from tokenpulse.reporting.layout import figures_table, heading, not_judged, note, show
 from tokenpulse.reporting.text import count, number, printable, several
 
 SHARES = ("utilization", "share_of_time", "share_of_computed_tokens", "hit_rate", "refill_rate_low_end")
@@ -68,12 +68,7 @@ def parts(diagnosis: Diagnosed) -> Iterator[RenderableType]:
     for position, finding in enumerate(diagnosis.findings, start=1):
         yield from _finding(position, finding)
     if diagnosis.not_judged:
-        yield heading("Not judged")
-        table = figures_table("row", "needs", left=2)
-        for one in diagnosis.not_judged:
-            table.add_row(one.row, one.needs)
-        table.columns[0].no_wrap = True
-        yield table
+        yield from not_judged("row", ((one.row, one.needs) for one in diagnosis.not_judged))
     if diagnosis.notices:
         yield note(f"{several(len(diagnosis.notices), 'notice')} about lines that could not be used: see --json.")
 

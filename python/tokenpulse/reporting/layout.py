@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from rich import box
@@ -106,6 +106,16 @@ def figures_table(*heads: str, left: int = 1, head: bool = True) -> Table:
             min_width=None if figures else 8,
         )
     return table
+
+
+def not_judged(head: str, rows: Iterable[tuple[str, str]]) -> Iterator[RenderableType]:
+    """What could not be judged, and what it needs."""
+    yield heading("Not judged")
+    table = figures_table(head, "needs", left=2)
+    for row in rows:
+        table.add_row(*row)
+    table.columns[0].no_wrap = True
+    yield table
 
 
 def unusable_table(inputs: Iterable[Mapping[str, Any]]) -> tuple[Table, dict[str, int]]:
